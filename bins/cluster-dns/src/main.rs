@@ -1,0 +1,63 @@
+//! The cluster's name server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use base_cli::CancellationToken;
+use base_task::Tasks;
+use base_telemetry::LogOptions;
+use clap::Parser;
+use client::{Client, Config};
+use ipnet::IpNet;
+use net_dns::Settings;
+
+/// Answers for the names of Services and pods, and asks the node's resolvers for all others.
+#[derive(Debug, Parser)]
+#[command(name = "cluster-dns", version, about)]
+struct Cli {
+    #[command(flatten)]
+    logs: LogOptions,
+    /// How to reach the API server [default: the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address and port to serve on, UDP and TCP
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:53")]
+    listen: SocketAddr,
+    /// The cluster's domain
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    domain: String,
+    /// Resolver for all other names; may be given several times [default: those of --resolv-conf]
+    #[arg(long, value_name = "IP:PORT")]
+    upstream: Vec<SocketAddr>,
+    /// Where the node's resolvers are written down
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
+    /// Range of addresses that may ask; may be given several times [default: everybody]
+    #[arg(long, value_name = "CIDR")]
+    allow: Vec<IpNet>,
+    /// Address of health checks
+    #[arg(long, value_name = "IP:PORT")]
+    health_address: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    base_cli::run("cluster-dns", &[], |cli: &Cli| cli.logs.clone(), run)
+}
+
+async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut upstreams = cli.upstream;
+    if upstreams.is_empty() {
+        let path = cli.resolv_conf.display();
+        let text = std::fs::read_to_string(&cli.resolv_conf).with_context(|| format!("can't read {path}"))?;
+        upstreams = net_dns::upstreams_of(&text);
+    }
+    let config = Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
+    let settings =
+        Settings { listen: cli.listen, domain: cli.domain, upstreams, allow: cli.allow, health: cli.health_address };
+    let tasks = Tasks::new(shutdown);
+    net_dns::run(&Client::new(config), settings, tasks.clone()).await?;
+    tasks.wait(std::time::Duration::from_secs(5)).await;
+    Ok(())
+}

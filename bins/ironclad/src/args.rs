@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use base_telemetry::LogOptions;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use ipnet::Ipv4Net;
+
+/// A Kubernetes cluster on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "ironclad", version, about, long_about = None)]
+pub struct Cli {
+    /// Logging
+    #[command(flatten)]
+    pub logs: LogOptions,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a cluster, or repair the one that is there; ends when its node is Ready
+    Up(Box<Up>),
+    /// Stop the cluster; the data stay unless --purge is given
+    Down(Down),
+    /// Tell what runs
+    Status(Status),
+    /// Keep the components running (started by `up`; runs until it is told to stop)
+    Supervise(Folder),
+    /// Print completions for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write manual pages
+    Man {
+        /// The folder to write to
+        folder: PathBuf,
+    },
+}
+
+/// Which cluster.
+#[derive(Debug, Clone, Args)]
+pub struct Folder {
+    /// The cluster's data folder
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ironclad")]
+    pub data_dir: PathBuf,
+}
+
+/// Options of `up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Folder of the component binaries [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Use this container runtime instead of one of the cluster's own
+    #[arg(long, value_name = "unix:///PATH", conflicts_with = "simulated", value_parser = endpoint)]
+    pub runtime_endpoint: Option<String>,
+    /// Pretend to run containers: needs neither root nor a runtime
+    #[arg(long)]
+    pub simulated: bool,
+    /// Number of nodes; this release runs one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    pub nodes: u8,
+    /// The node's name [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// The node's address [default: that of the default route]
+    #[arg(long, value_name = "IP")]
+    pub node_ip: Option<IpAddr>,
+    /// Addresses for pods [default: 10.244.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub pod_cidr: Option<Ipv4Net>,
+    /// Addresses for Services [default: 10.96.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Option<Ipv4Net>,
+    /// Take any free ports: several clusters fit on one machine
+    #[arg(long)]
+    pub pick_ports: bool,
+    /// Port of the API server, 0 for any [default: 6443]
+    #[arg(long, value_name = "PORT")]
+    pub api_port: Option<u16>,
+    /// Port of the store, 0 for any [default: 2379]
+    #[arg(long, value_name = "PORT")]
+    pub store_port: Option<u16>,
+    /// Port of the store's peers, 0 for any [default: 2380]
+    #[arg(long, value_name = "PORT")]
+    pub store_peer_port: Option<u16>,
+    /// Port of the kubelet, 0 for any [default: 10250]
+    #[arg(long, value_name = "PORT")]
+    pub kubelet_port: Option<u16>,
+    /// Port of the cluster DNS on the node, 0 for any [default: 10053]
+    #[arg(long, value_name = "PORT")]
+    pub dns_port: Option<u16>,
+    /// Verbosity of the components' logs
+    #[arg(long, value_name = "N")]
+    pub component_verbosity: Option<u8>,
+}
+
+/// Options of `down`.
+#[derive(Debug, Args)]
+pub struct Down {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Remove the data as well: nothing of the cluster is left
+    #[arg(long)]
+    pub purge: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(text.to_owned()),
+        _ => {
+            Err("a runtime endpoint is unix:// and an absolute path, such as unix:///run/containerd/containerd.sock"
+                .into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,9 @@
+//! kube-scheduler: decides which node each pod runs on.
+
+use std::process::ExitCode;
+
+use scheduler_core::{Flags, IGNORED_FLAGS, run};
+
+fn main() -> ExitCode {
+    base_cli::run("kube-scheduler", IGNORED_FLAGS, |flags: &Flags| flags.logs.clone(), run)
+}

@@ -1,0 +1,21 @@
+//! The node agent.
+
+use node_kubelet::{Flags, IGNORED_FLAGS};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    base_cli::run(
+        "kubelet",
+        IGNORED_FLAGS,
+        |flags: &Flags| flags.logs.clone(),
+        |flags, shutdown| async move {
+            let settings = node_kubelet::settings(&flags)?;
+            if !settings.simulated() {
+                let endpoint = settings.runtime_endpoint.clone();
+                return node_kubelet::run(settings, &endpoint, shutdown).await;
+            }
+            let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
+            node_kubelet::run(settings, runtime.endpoint(), shutdown).await
+        },
+    )
+}

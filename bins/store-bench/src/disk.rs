@@ -1,0 +1,29 @@
+//! What the disk itself needs: the limit that no store gets below.
+
+use anyhow::Result;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+const SYNCS: u64 = 300;
+const WRITE: [u8; 400] = [7; 400];
+
+/// Median, mean and 99th percentile of `fdatasync` after a small write, in milliseconds: into a file that grows, and into
+/// one whose blocks have been written before.
+pub fn sync_latency(folder: &Path, written_before: bool) -> Result<[f64; 3]> {
+    let file = tempfile::tempfile_in(folder)?;
+    if written_before {
+        file.write_all_at(&vec![0; WRITE.len() * SYNCS as usize], 0)?;
+        file.sync_all()?;
+    }
+    let mut took = Vec::new();
+    for number in 0..SYNCS {
+        file.write_all_at(&WRITE, number * WRITE.len() as u64)?;
+        let begin = Instant::now();
+        file.sync_data()?;
+        took.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    took.sort_by(f64::total_cmp);
+    let at = |share: f64| took.get((took.len() as f64 * share) as usize).copied().unwrap_or_default();
+    Ok([at(0.5), took.iter().sum::<f64>() / took.len() as f64, at(0.99)])
+}

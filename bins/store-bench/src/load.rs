@@ -1,0 +1,227 @@
+//! Works of calls with one answer: each client sends its next request when the last one is answered.
+
+use crate::figures::Seen;
+use crate::server::{Cluster, own_cpu};
+use crate::wire::{Heard, Wire};
+use anyhow::{Result, bail};
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use proto_etcd::etcdserverpb::request_op::Request as Op;
+use std::time::{Duration, Instant};
+
+/// Bytes of a value.
+pub const VALUE: usize = 256;
+/// Keys that are read and written; all of them are there from the beginning.
+pub const KEYS: u64 = 100_000;
+/// Clients beyond this share connections.
+const MOST_CONNECTIONS: usize = 100;
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Put a key.
+    Put,
+    /// Compare, put, and get where the comparison fails.
+    Txn,
+    /// Read a key, seeing everything acknowledged.
+    Read,
+    /// Read a key as the member has it.
+    Serializable,
+    /// Read 10,000 keys in order.
+    Range,
+}
+
+impl Work {
+    /// As in the table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Work::Put => "put",
+            Work::Txn => "transaction put",
+            Work::Read => "linearizable read",
+            Work::Serializable => "serializable read",
+            Work::Range => "range of 10,000 keys",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Work::Put => "/etcdserverpb.KV/Put",
+            Work::Txn => TXN,
+            Work::Read | Work::Serializable | Work::Range => RANGE,
+        }
+    }
+
+    fn send(self, wire: &mut Wire, random: u64) -> u32 {
+        let key = format!("{:08}", random % KEYS);
+        match self {
+            Work::Put => wire.call(&put(key.into(), VALUE), true),
+            Work::Txn => wire.call(&guarded_put(key), true),
+            Work::Read => wire.call(&range(key), true),
+            Work::Serializable => wire.call(&pb::RangeRequest { serializable: true, ..range(key) }, true),
+            Work::Range => {
+                let first = random % (KEYS - 10_000);
+                let range_end = format!("{:08}", first + 10_000).into();
+                wire.call(&pb::RangeRequest { range_end, ..range(format!("{first:08}")) }, true)
+            }
+        }
+    }
+}
+
+fn put(key: bytes::Bytes, size: usize) -> pb::PutRequest {
+    static VALUES: [u8; VALUE] = [b'v'; VALUE];
+    pb::PutRequest { key, value: VALUES.get(..size).unwrap_or_default().into(), ..Default::default() }
+}
+
+fn range(key: String) -> pb::RangeRequest {
+    pb::RangeRequest { key: key.into(), ..Default::default() }
+}
+
+fn op(request: Op) -> pb::RequestOp {
+    pb::RequestOp { request: Some(request) }
+}
+
+fn guarded_put(key: String) -> pb::TxnRequest {
+    let compare = pb::Compare {
+        result: CompareResult::Greater.into(),
+        target: CompareTarget::Mod.into(),
+        key: key.clone().into(),
+        target_union: Some(TargetUnion::ModRevision(0)),
+        ..Default::default()
+    };
+    pb::TxnRequest {
+        compare: vec![compare],
+        success: vec![op(Op::RequestPut(put(key.clone().into(), VALUE)))],
+        failure: vec![op(Op::RequestRange(range(key)))],
+    }
+}
+
+/// Whether a server answers a linearizable read.
+pub async fn answers(address: &str) -> Result<()> {
+    let asked = async {
+        let mut wire = Wire::connect(address, RANGE).await?;
+        wire.call(&range("absent".to_owned()), true);
+        one_answer(&mut wire).await
+    };
+    tokio::time::timeout(Duration::from_secs(2), asked).await?
+}
+
+async fn one_answer(wire: &mut Wire) -> Result<()> {
+    let mut heard = Vec::new();
+    let mut said = false;
+    loop {
+        wire.turn(&mut heard).await?;
+        for heard in heard.drain(..) {
+            match heard {
+                Heard::Data(..) => said = true,
+                Heard::End(_) if said => return Ok(()),
+                Heard::End(_) => bail!("the server refuses"),
+            }
+        }
+    }
+}
+
+/// Puts keys made of numbers, a hundred a transaction, over a few connections.
+pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: usize) -> Result<()> {
+    const LANES: u64 = 8;
+    let addresses = cluster.addresses();
+    let mut lanes = Vec::new();
+    for lane in 0..LANES {
+        let address = addresses.first().cloned().unwrap_or_default();
+        lanes.push(tokio::spawn(async move {
+            let mut wire = Wire::connect(&address, TXN).await?;
+            let mut from = lane * 100;
+            while from < count {
+                let puts = (from..(from + 100).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
+                wire.call(&pb::TxnRequest { success: puts.collect(), ..Default::default() }, true);
+                one_answer(&mut wire).await?;
+                from += LANES * 100;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for lane in lanes {
+        lane.await??;
+    }
+    Ok(())
+}
+
+/// A few puts with pauses, after which a server has nothing left to do of what came before. etcd 3.4 for one copies the
+/// room that its last burst of writes took for every read, until it has written twice more.
+pub async fn settle(cluster: &Cluster) -> Result<()> {
+    let mut wire = Wire::connect(&cluster.addresses().first().cloned().unwrap_or_default(), Work::Put.path()).await?;
+    for _ in 0..4 {
+        wire.call(&put("settle".into(), 1), true);
+        one_answer(&mut wire).await?;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    Ok(())
+}
+
+/// A round of a work.
+pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Duration) -> Result<Seen> {
+    let addresses = cluster.addresses();
+    let connections = clients.min(MOST_CONNECTIONS);
+    let mut wires = Vec::new();
+    for number in 0..connections {
+        let address = addresses.get(number % addresses.len().max(1)).cloned().unwrap_or_default();
+        wires.push(Wire::connect(&address, work.path()).await?);
+    }
+    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
+    let share = |number: usize| clients / connections + usize::from(number < clients % connections);
+    let tasks: Vec<_> = wires
+        .into_iter()
+        .enumerate()
+        .map(|(number, wire)| tokio::spawn(drive(wire, work, share(number), number as u64 + 1, begin + duration)))
+        .collect();
+    let mut latencies = Vec::new();
+    for task in tasks {
+        latencies.extend(task.await??);
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Seen { latencies, seconds, server_cpu: cluster.cpu() - server_cpu, client_cpu: own_cpu() - client_cpu })
+}
+
+/// The clients of a connection; their latencies, in microseconds.
+async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Vec<u32>> {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut step = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut latencies = Vec::new();
+    // Stream, when it began, and whether there was a message.
+    let mut open: Vec<(u32, Instant, bool)> = Vec::new();
+    for _ in 0..clients {
+        open.push((work.send(&mut wire, step()), Instant::now(), false));
+    }
+    let mut heard = Vec::new();
+    while !open.is_empty() {
+        wire.turn(&mut heard).await?;
+        for heard in heard.drain(..) {
+            match heard {
+                Heard::Data(stream, _) => {
+                    if let Some(call) = open.iter_mut().find(|call| call.0 == stream) {
+                        call.2 = true;
+                    }
+                }
+                Heard::End(stream) => {
+                    let Some(at) = open.iter().position(|call| call.0 == stream) else { continue };
+                    let (_, begin, said) = open.swap_remove(at);
+                    if !said {
+                        bail!("the server refuses a {}", work.title());
+                    }
+                    let now = Instant::now();
+                    latencies.push(u32::try_from((now - begin).as_micros()).unwrap_or(u32::MAX));
+                    if now < end {
+                        open.push((work.send(&mut wire, step()), now, false));
+                    }
+                }
+            }
+        }
+    }
+    Ok(latencies)
+}

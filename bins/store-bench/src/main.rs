@@ -1,0 +1,59 @@
+//! `store-bench`: the same load on `kvstore` and, where it is installed, on etcd, on the same disk, in turns.
+
+mod disk;
+mod figures;
+mod load;
+mod memory;
+mod plan;
+mod report;
+mod server;
+mod streams;
+mod wire;
+
+use anyhow::Result;
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Measures stores with etcd's v3 API side by side.
+#[derive(Parser)]
+pub(crate) struct Flags {
+    /// The kvstore binary
+    #[arg(long)]
+    kvstore: PathBuf,
+    /// The etcd binary; without it only kvstore is measured
+    #[arg(long, default_value = "etcd")]
+    etcd: PathBuf,
+    /// Seconds of a round
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Rounds of each figure; the servers take turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Numbers of clients that put
+    #[arg(long, value_delimiter = ',', default_value = "1,100,1000")]
+    clients: Vec<usize>,
+    /// Sizes of clusters
+    #[arg(long, value_delimiter = ',', default_value = "1,3")]
+    members: Vec<usize>,
+    /// Works to measure, by the beginning of their names (and "memory"); all without it
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Folder on the disk to measure
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Where the figures are written
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Flags {
+    fn chosen(&self, work: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| work.starts_with(only.as_str()))
+    }
+}
+
+// One thread: it must not take more of the machine than the servers.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    plan::run(Flags::parse()).await
+}

@@ -1,0 +1,40 @@
+//! Memory and start: idle, and with a million small keys.
+
+use crate::figures::Quantity;
+use crate::load;
+use crate::server::Cluster;
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const MILLION: u64 = 1_000_000;
+
+/// A key of 64 bytes.
+fn key(number: u64) -> String {
+    format!("{number:064}")
+}
+
+/// A fresh server of each kind, idle, full, and started again.
+pub async fn measure(kinds: &[(&str, PathBuf)], below: &Path, rounds: usize) -> Result<Vec<Quantity>> {
+    let mut found = Vec::new();
+    for (name, binary) in kinds {
+        let mut cluster = Cluster::start(name, binary, 1, below).await?;
+        let mut note = |what, value, unit| found.push(Quantity { server: (*name).to_owned(), what, value, unit });
+        sleep(Duration::from_secs(3)).await;
+        note("RSS idle", cluster.memory(), "MiB");
+        let begin = std::time::Instant::now();
+        load::fill(&cluster, MILLION, key, 64).await?;
+        note("1 million keys put, 100 a transaction", begin.elapsed().as_secs_f64(), "s");
+        sleep(Duration::from_secs(3)).await;
+        note("RSS with 1 million keys of 64 + 64 bytes", cluster.memory(), "MiB");
+        let mut best = f64::MAX;
+        for _ in 0..rounds {
+            best = best.min(cluster.restart().await?.as_secs_f64());
+        }
+        note("restart with them until serving", best, "s");
+        sleep(Duration::from_secs(3)).await;
+        note("RSS after the restart", cluster.memory(), "MiB");
+    }
+    Ok(found)
+}

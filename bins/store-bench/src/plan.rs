@@ -1,0 +1,116 @@
+//! What is measured, in which order: the servers take turns at each work, so that whatever else the machine does meets both.
+
+use crate::figures::{Figure, Seen};
+use crate::load::{self, Work};
+use crate::report;
+use crate::server::Cluster;
+use crate::{Flags, disk, memory, streams};
+use anyhow::Result;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A line of the table to be.
+#[derive(Clone, Copy)]
+enum Task {
+    Calls(Work, usize),
+    Watch,
+    KeepAlive(usize),
+}
+
+impl Task {
+    fn title(self) -> &'static str {
+        match self {
+            Task::Calls(work, _) => work.title(),
+            Task::Watch => "watch: a put seen by 1,000",
+            Task::KeepAlive(_) => "lease keep-alive",
+        }
+    }
+
+    fn clients(self) -> usize {
+        match self {
+            Task::Calls(_, clients) | Task::KeepAlive(clients) => clients,
+            Task::Watch => 1_000,
+        }
+    }
+
+    async fn round(self, cluster: &Cluster, duration: Duration) -> Result<Seen> {
+        match self {
+            Task::Calls(work, clients) => load::measure(cluster, work, clients, duration).await,
+            Task::Watch => streams::watch(cluster, duration).await,
+            Task::KeepAlive(clients) => streams::keep_alive(cluster, clients, duration).await,
+        }
+    }
+}
+
+fn tasks(flags: &Flags) -> Vec<Task> {
+    let mut tasks: Vec<Task> = flags.clients.iter().map(|clients| Task::Calls(Work::Put, *clients)).collect();
+    tasks.extend([Work::Txn, Work::Read, Work::Serializable].map(|work| Task::Calls(work, 100)));
+    tasks.extend([Task::Calls(Work::Range, 4), Task::Watch, Task::KeepAlive(100)]);
+    tasks
+}
+
+/// Does what the flags ask for.
+pub async fn run(flags: Flags) -> Result<()> {
+    let below = match &flags.folder {
+        Some(folder) => folder.clone(),
+        None => std::env::current_dir()?,
+    };
+    let mut kinds = vec![("kvstore", flags.kvstore.clone())];
+    match std::process::Command::new(&flags.etcd).arg("--version").output() {
+        Ok(_) => kinds.push(("etcd", flags.etcd.clone())),
+        Err(e) => report::note(&format!("etcd is not measured: {e}\n"))?,
+    }
+    let mut disks = Vec::new();
+    for written_before in [false, true] {
+        disks.push(disk::sync_latency(&below, written_before)?);
+    }
+    report::disk(&disks)?;
+    let mut figures = Vec::new();
+    for size in &flags.members {
+        let chosen: Vec<Task> = tasks(&flags).into_iter().filter(|task| flags.chosen(task.title())).collect();
+        figures.extend(side_by_side(&flags, &kinds, *size, &chosen, &below).await?);
+    }
+    report::table(&figures)?;
+    let quantities = match flags.chosen("memory") {
+        true => memory::measure(&kinds, &below, flags.rounds).await?,
+        false => Vec::new(),
+    };
+    report::quantities(&quantities)?;
+    match &flags.json {
+        Some(path) => report::json(path, &disks, &figures, &quantities),
+        None => Ok(()),
+    }
+}
+
+async fn side_by_side(
+    flags: &Flags,
+    kinds: &[(&str, PathBuf)],
+    size: usize,
+    tasks: &[Task],
+    below: &std::path::Path,
+) -> Result<Vec<Figure>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut clusters = Vec::new();
+    for (name, binary) in kinds {
+        let cluster = Cluster::start(name, binary, size, below).await?;
+        load::fill(&cluster, load::KEYS, |number| format!("{number:08}"), load::VALUE).await?;
+        clusters.push(cluster);
+    }
+    let duration = Duration::from_secs_f64(flags.seconds);
+    let mut figures = Vec::new();
+    for task in tasks {
+        let mut seen: Vec<Seen> = clusters.iter().map(|_| Seen::default()).collect();
+        for _ in 0..flags.rounds {
+            for (cluster, seen) in clusters.iter().zip(&mut seen) {
+                load::settle(cluster).await?;
+                seen.add(task.round(cluster, duration).await?);
+            }
+        }
+        for (cluster, seen) in clusters.iter().zip(seen) {
+            figures.push(seen.figure(&cluster.name, cluster.size(), task.title(), task.clients()));
+        }
+    }
+    Ok(figures)
+}

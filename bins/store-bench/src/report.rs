@@ -1,0 +1,74 @@
+//! Printing figures.
+
+use crate::figures::{Figure, Quantity};
+use anyhow::{Context, Result};
+use std::io::Write;
+use std::path::Path;
+
+/// Prints a line.
+pub fn note(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
+
+/// The limit that the disk sets.
+pub fn disk(latencies: &[[f64; 3]]) -> Result<()> {
+    note("| fdatasync on this disk | p50 ms | mean ms | p99 ms |\n|---|---|---|---|")?;
+    for (what, [p50, mean, p99]) in ["file that grows", "blocks written before"].iter().zip(latencies) {
+        note(&format!("| {what} | {p50:.2} | {mean:.2} | {p99:.2} |"))?;
+    }
+    note("")
+}
+
+/// A table, with the ratio to etcd where there is one.
+pub fn table(figures: &[Figure]) -> Result<()> {
+    if figures.is_empty() {
+        return Ok(());
+    }
+    note(
+        "| work | members | clients | server | a second | p50 ms | p99 ms | server CPU us | client CPU us | against etcd |",
+    )?;
+    note("|---|---|---|---|---|---|---|---|---|---|")?;
+    for figure in figures {
+        let peer = figures.iter().find(|other| {
+            other.server == "etcd"
+                && other.work == figure.work
+                && other.clients == figure.clients
+                && other.members == figure.members
+        });
+        let ratio = match peer {
+            Some(peer) if figure.server != "etcd" => format!(
+                "{:.2}x, p99 {:.2}x, CPU {:.2}x",
+                figure.rate() / peer.rate(),
+                figure.p99_ms / peer.p99_ms,
+                figure.cpu_each() / peer.cpu_each()
+            ),
+            _ => String::new(),
+        };
+        let Figure { server, members, work, clients, p50_ms, p99_ms, .. } = figure;
+        note(&format!(
+            "| {work} | {members} | {clients} | {server} | {:.0} | {p50_ms:.2} | {p99_ms:.2} | {:.1} | {:.1} | {ratio} |",
+            figure.rate(),
+            figure.cpu_each(),
+            figure.client_cpu_each()
+        ))?;
+    }
+    note("")
+}
+
+/// Memory and times.
+pub fn quantities(found: &[Quantity]) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    note("| what | server | |\n|---|---|---|")?;
+    for Quantity { server, what, value, unit } in found {
+        note(&format!("| {what} | {server} | {value:.1} {unit} |"))?;
+    }
+    note("")
+}
+
+/// The figures as JSON.
+pub fn json(path: &Path, disks: &[[f64; 3]], figures: &[Figure], quantities: &[Quantity]) -> Result<()> {
+    let all = serde_json::json!({ "fdatasync_ms": disks, "figures": figures, "quantities": quantities });
+    std::fs::write(path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,147 @@
+//! Servers under test: started on ports of the kernel's choice, with folders of their own, and ended with it.
+
+use anyhow::{Context, Result, bail};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+const START: Duration = Duration::from_secs(60);
+
+/// A running cluster of one implementation.
+pub struct Cluster {
+    /// What it is called.
+    pub name: String,
+    binary: PathBuf,
+    members: Vec<Member>,
+    folder: TempDir,
+}
+
+struct Member {
+    child: Child,
+    flags: Vec<String>,
+    address: String,
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn process_cpu(id: &str) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = |at: usize| after.split(' ').nth(at).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
+    (ticks(12) + ticks(13)) / 100.0
+}
+
+/// Processor time of the load generator itself, in seconds.
+pub fn own_cpu() -> f64 {
+    process_cpu("self")
+}
+
+impl Cluster {
+    /// Starts members that take etcd's flags, and waits until they answer.
+    pub async fn start(name: &str, binary: &Path, size: usize, below: &Path) -> Result<Cluster> {
+        let folder = tempfile::tempdir_in(below)?;
+        let mut ports = Vec::new();
+        for _ in 0..size {
+            ports.push((free_port()?, free_port()?));
+        }
+        let peers: Vec<String> =
+            ports.iter().enumerate().map(|(n, (_, peer))| format!("m{n}=http://127.0.0.1:{peer}")).collect();
+        let mut cluster = Cluster { name: name.to_owned(), binary: binary.to_owned(), members: Vec::new(), folder };
+        for (number, (client, peer)) in ports.iter().enumerate() {
+            let data = cluster.folder.path().join(format!("m{number}"));
+            let flags = vec![
+                format!("--name=m{number}"),
+                format!("--data-dir={}", data.display()),
+                format!("--listen-client-urls=http://127.0.0.1:{client}"),
+                format!("--advertise-client-urls=http://127.0.0.1:{client}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-cluster={}", peers.join(",")),
+            ];
+            let child = cluster.spawn(&flags)?;
+            cluster.members.push(Member { child, flags, address: format!("127.0.0.1:{client}") });
+        }
+        cluster.wait().await?;
+        Ok(cluster)
+    }
+
+    fn spawn(&self, flags: &[String]) -> Result<Child> {
+        Command::new(&self.binary)
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{} can't be started", self.binary.display()))
+    }
+
+    /// Returns when every member answers a read that a quorum stands behind.
+    async fn wait(&self) -> Result<()> {
+        let begin = Instant::now();
+        for member in &self.members {
+            while crate::load::answers(&member.address).await.is_err() {
+                if begin.elapsed() > START {
+                    bail!("{} does not answer", self.binary.display());
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all members as an operator would, starts them again, and says how long it took until they answered.
+    pub async fn restart(&mut self) -> Result<Duration> {
+        for member in &mut self.members {
+            let id = rustix::process::Pid::from_child(&member.child);
+            rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+            member.child.wait()?;
+        }
+        let begin = Instant::now();
+        for number in 0..self.members.len() {
+            let flags = self.members.get(number).map(|member| member.flags.clone()).unwrap_or_default();
+            let child = self.spawn(&flags)?;
+            if let Some(member) = self.members.get_mut(number) {
+                member.child = child;
+            }
+        }
+        self.wait().await?;
+        Ok(begin.elapsed())
+    }
+
+    /// Where clients are served.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.address.clone()).collect()
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Processor time of all members so far, in seconds.
+    pub fn cpu(&self) -> f64 {
+        self.members.iter().map(|member| process_cpu(&member.child.id().to_string())).sum()
+    }
+
+    /// Resident memory of the first member, in MiB.
+    pub fn memory(&self) -> f64 {
+        let Some(member) = self.members.first() else { return 0.0 };
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", member.child.id())).unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
+        pages * 4096.0 / f64::from(1 << 20)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // If it ended by itself there is nothing to end.
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+    }
+}

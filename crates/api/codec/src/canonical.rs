@@ -1,0 +1,75 @@
+//! The rules that make a tree canonical: which members Go's encoder would leave out, and which it always writes.
+
+use api_schema::{Field, Message, Omit, Shape, Type};
+use serde_json::{Map, Value};
+
+/// True when a field with this value stays in the tree.
+pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
+    if value.is_null() {
+        return false;
+    }
+    field.omit == Omit::Never || field.pointer || !is_empty(value)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(bool) => !bool,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`; those that would be null stay away.
+pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
+    for field in &message.fields {
+        if field.inline {
+            if let Type::Message(_) = field.ty
+                && let Some(inner) = field.ty.message()
+            {
+                fill(inner, map);
+            }
+        } else if field.omit == Omit::Never
+            && !field.pointer
+            && !map.contains_key(field.json)
+            && let Some(zero) = zero(&field.ty)
+        {
+            map.insert(field.json.to_owned(), zero);
+        }
+    }
+}
+
+/// The zero value as a tree; `None` where Go writes null.
+pub(crate) fn zero(ty: &Type) -> Option<Value> {
+    match ty {
+        Type::Bool => Some(Value::Bool(false)),
+        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => Some(Value::from(0)),
+        Type::String => Some(Value::String(String::new())),
+        Type::Bytes | Type::List(_) | Type::Map(_) => None,
+        Type::Message(_) => ty.message().and_then(zero_message),
+    }
+}
+
+fn zero_message(message: &'static Message) -> Option<Value> {
+    match message.shape {
+        Shape::Struct => {
+            let mut map = Map::new();
+            fill(message, &mut map);
+            Some(Value::Object(map))
+        }
+        Shape::Quantity => Some(Value::from("0")),
+        Shape::IntOrString => Some(Value::from(0)),
+        Shape::Duration => Some(Value::from("0s")),
+        Shape::SchemaOrBool => Some(Value::Bool(false)),
+        Shape::Time
+        | Shape::MicroTime
+        | Shape::RawExtension
+        | Shape::FieldsV1
+        | Shape::Json
+        | Shape::Items
+        | Shape::SchemaOrArray
+        | Shape::SchemaOrStringArray => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! The frame around protobuf objects: `k8s\0` and a `runtime.Unknown`.
+
+use crate::DecodeError;
+use crate::proto::wire::{Reader, Wire, write_bytes, write_nested};
+
+/// First bytes of a protobuf object.
+pub const MAGIC: [u8; 4] = *b"k8s\0";
+
+/// What the frame says about the object inside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unknown<'a> {
+    /// `group/version`, or `v1`.
+    pub api_version: &'a str,
+    /// Kind.
+    pub kind: &'a str,
+    /// The encoded message.
+    pub raw: &'a [u8],
+    /// Encoding of `raw`, empty for none.
+    pub content_encoding: &'a str,
+    /// Media type of `raw`, empty for protobuf.
+    pub content_type: &'a str,
+}
+
+/// Frames an encoded message.
+pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
+    wrap_with(api_version, kind, &mut out, |out| out.extend_from_slice(raw));
+    out
+}
+
+/// Frames what `body` writes, at the end of `out`.
+pub(crate) fn wrap_with(api_version: &str, kind: &str, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&MAGIC);
+    write_nested(1, out, |out| {
+        write_bytes(1, api_version.as_bytes(), out);
+        write_bytes(2, kind.as_bytes(), out);
+    });
+    write_nested(2, out, body);
+    write_bytes(3, b"", out);
+    write_bytes(4, b"", out);
+}
+
+/// Reads the frame.
+pub fn unwrap(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
+    let body = bytes
+        .strip_prefix(&MAGIC)
+        .ok_or_else(|| DecodeError::Syntax("provided data does not appear to be a protobuf message".to_owned()))?;
+    let mut unknown = Unknown::default();
+    let mut reader = Reader::new(body);
+    while let Some((number, wire)) = reader.field()? {
+        let Wire::Bytes(bytes) = wire else { continue };
+        match number {
+            1 => (unknown.api_version, unknown.kind) = type_meta(bytes)?,
+            2 => unknown.raw = bytes,
+            3 => unknown.content_encoding = text(bytes)?,
+            4 => unknown.content_type = text(bytes)?,
+            _ => {}
+        }
+    }
+    Ok(unknown)
+}
+
+fn type_meta(bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
+    let (mut api_version, mut kind) = ("", "");
+    let mut reader = Reader::new(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        match (number, wire) {
+            (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
+            (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+            _ => {}
+        }
+    }
+    Ok((api_version, kind))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Syntax("proto: invalid UTF-8 in the frame".to_owned()))
+}

@@ -1,0 +1,120 @@
+//! The schema-directed writer: members in the order of the Go struct, straight into a buffer.
+
+use api_schema::{Field, Message, Omit, Shape, Type};
+use serde_json::{Map, Value};
+
+use super::text::{write_string, write_value};
+use crate::{canonical, scalars};
+
+/// Writes the object as Go would.
+pub fn encode(message: &'static Message, value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    encode_to(message, value, &mut out);
+    out
+}
+
+/// Writes the object as Go would, at the end of `out`.
+pub fn encode_to(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
+    write_message(message, value, out);
+}
+
+fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
+    match (message.shape, value) {
+        (Shape::Struct, Value::Object(map)) => write_struct(message, map, out),
+        (Shape::Struct, _) => write_struct(message, &Map::new(), out),
+        (Shape::SchemaOrBool, Value::Object(map)) => write_part(message, 2, map, out),
+        (Shape::SchemaOrArray | Shape::SchemaOrStringArray, Value::Object(map)) => write_part(message, 1, map, out),
+        (Shape::SchemaOrArray, Value::Array(list)) => match message.field_by_number(2) {
+            Some(field) => write_list(field.ty.element().unwrap_or(&field.ty), list, out),
+            None => out.extend_from_slice(b"null"),
+        },
+        (Shape::Quantity, Value::String(text)) => match scalars::quantity(text) {
+            Ok(text) => write_string(&text, out),
+            Err(_) => write_string(text, out),
+        },
+        (Shape::Quantity, Value::Number(number)) => {
+            write_string(&scalars::quantity(&number.to_string()).unwrap_or_default(), out);
+        }
+        _ => write_value(value, out),
+    }
+}
+
+fn write_part(message: &'static Message, number: u32, map: &Map<String, Value>, out: &mut Vec<u8>) {
+    match message.field_by_number(number).and_then(|field| field.ty.message()) {
+        Some(schema) => write_struct(schema, map, out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let start = out.len();
+    write_members(message, map, start, out);
+    out.push(b'}');
+}
+
+fn write_members(message: &'static Message, map: &Map<String, Value>, start: usize, out: &mut Vec<u8>) {
+    for field in &message.fields {
+        if field.inline {
+            if let Some(inner) = field.ty.message() {
+                write_members(inner, map, start, out);
+            }
+            continue;
+        }
+        let value = map.get(field.json).filter(|value| canonical::keeps(field, value));
+        if value.is_none() && field.omit != Omit::Never {
+            continue;
+        }
+        if out.len() > start {
+            out.push(b',');
+        }
+        out.push(b'"');
+        out.extend_from_slice(field.json.as_bytes());
+        out.extend_from_slice(b"\":");
+        match value {
+            Some(value) => write_typed(&field.ty, value, out),
+            None => write_zero(field, out),
+        }
+    }
+}
+
+fn write_zero(field: &'static Field, out: &mut Vec<u8>) {
+    match canonical::zero(&field.ty).filter(|_| !field.pointer) {
+        Some(zero) => write_typed(&field.ty, &zero, out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn write_typed(ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
+    match (ty, value) {
+        (Type::Message(_), _) => match ty.message() {
+            Some(message) => write_message(message, value, out),
+            None => write_value(value, out),
+        },
+        (Type::List(inner), Value::Array(list)) => write_list(inner, list, out),
+        (Type::Map(inner), Value::Object(map)) => {
+            out.push(b'{');
+            for (index, (key, item)) in map.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_string(key, out);
+                out.push(b':');
+                write_typed(inner, item, out);
+            }
+            out.push(b'}');
+        }
+        _ => write_value(value, out),
+    }
+}
+
+fn write_list(inner: &'static Type, list: &[Value], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, item) in list.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_typed(inner, item, out);
+    }
+    out.push(b']');
+}

@@ -1,0 +1,217 @@
+//! The reader. Unknown numbers are passed over, nesting is bounded, later values replace earlier ones.
+
+use api_schema::{Field, Message, Shape, Type};
+use serde_json::{Map, Number, Value};
+
+use super::wire::{Reader, Wire};
+use crate::{DecodeError, canonical, scalars};
+
+/// How deeply messages may nest. JSON text has the same bound.
+const MAX_DEPTH: u8 = 100;
+
+/// Reads a message into a canonical tree.
+pub(super) fn read_message(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Value, DecodeError> {
+    if depth > MAX_DEPTH {
+        return Err(DecodeError::TooDeep("exceeded max depth".to_owned()));
+    }
+    if message.shape != Shape::Struct {
+        return read_special(message, bytes, depth);
+    }
+    let mut map = Map::new();
+    read_members(message, bytes, depth, &mut map)?;
+    canonical::fill(message, &mut map);
+    Ok(Value::Object(map))
+}
+
+fn read_members(
+    message: &'static Message,
+    bytes: &[u8],
+    depth: u8,
+    map: &mut Map<String, Value>,
+) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        let Some(field) = message.field_by_number(number) else { continue };
+        if field.inline {
+            if let (Some(inner), Wire::Bytes(bytes)) = (field.ty.message(), wire) {
+                read_members(inner, bytes, depth + 1, map)?;
+            }
+            continue;
+        }
+        match &field.ty {
+            Type::List(inner) => push(field, inner, wire, depth, map)?,
+            Type::Map(inner) => insert(field, inner, wire, depth, map)?,
+            ty => {
+                let value = read_value(field, ty, wire, depth)?;
+                if canonical::keeps(field, &value) {
+                    map.insert(field.json.to_owned(), value);
+                } else {
+                    map.remove(field.json);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn push(
+    field: &'static Field,
+    inner: &'static Type,
+    wire: Wire<'_>,
+    depth: u8,
+    map: &mut Map<String, Value>,
+) -> Result<(), DecodeError> {
+    let entry = map.entry(field.json).or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(list) = entry else { return Ok(()) };
+    let is_scalar = matches!(inner, Type::Bool | Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64);
+    if let (true, Wire::Bytes(packed)) = (is_scalar, wire) {
+        let mut reader = Reader::new(packed);
+        while !reader.is_empty() {
+            list.push(read_value(field, inner, Wire::Varint(reader.varint()?), depth)?);
+        }
+        return Ok(());
+    }
+    list.push(read_value(field, inner, wire, depth)?);
+    Ok(())
+}
+
+fn insert(
+    field: &'static Field,
+    inner: &'static Type,
+    wire: Wire<'_>,
+    depth: u8,
+    map: &mut Map<String, Value>,
+) -> Result<(), DecodeError> {
+    let Wire::Bytes(bytes) = wire else { return Err(wrong_wire(field)) };
+    let (mut key, mut value) = (String::new(), None);
+    let mut reader = Reader::new(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        match (number, wire) {
+            (1, Wire::Bytes(bytes)) => key = text(bytes),
+            (2, wire) => value = Some(read_value(field, inner, wire, depth)?),
+            _ => {}
+        }
+    }
+    let value = match (value, inner) {
+        (Some(value), _) => value,
+        (None, Type::Bytes) => Value::Null,
+        (None, _) => canonical::zero(inner).unwrap_or(Value::Null),
+    };
+    if let Value::Object(entries) = map.entry(field.json).or_insert_with(|| Value::Object(Map::new())) {
+        entries.insert(key, value);
+    }
+    Ok(())
+}
+
+fn wrong_wire(field: &Field) -> DecodeError {
+    DecodeError::Type(format!("proto: wrong wireType for field {}", field.json))
+}
+
+/// Text, invalid UTF-8 replaced as in JSON.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn read_value(field: &'static Field, ty: &'static Type, wire: Wire<'_>, depth: u8) -> Result<Value, DecodeError> {
+    Ok(match (ty, wire) {
+        (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
+        // Go truncates to 32 bits and reads two's complement.
+        (Type::Int32, Wire::Varint(n)) => Value::from(n as i32),
+        (Type::Int64, Wire::Varint(n)) => Value::from(n as i64),
+        (Type::Uint32, Wire::Varint(n)) => Value::from(n as u32),
+        (Type::Uint64, Wire::Varint(n)) => Value::from(n),
+        (Type::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits)),
+        (Type::String, Wire::Bytes(bytes)) => Value::String(text(bytes)),
+        (Type::Bytes, Wire::Bytes(bytes)) => Value::String(scalars::base64_encode(bytes)),
+        (Type::Message(_), Wire::Bytes(bytes)) => match ty.message() {
+            Some(message) => read_message(message, bytes, depth + 1)?,
+            None => Value::Null,
+        },
+        _ => return Err(wrong_wire(field)),
+    })
+}
+
+/// Whole numbers are integers in a tree, as they are in JSON.
+fn double(n: f64) -> Value {
+    if n.fract() == 0.0 && n.abs() < 9e15 {
+        return Value::from(n as i64);
+    }
+    Number::from_f64(n).map_or(Value::Null, Value::Number)
+}
+
+fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Value, DecodeError> {
+    let mut parts = Parts::default();
+    let mut reader = Reader::new(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        parts.add(message, number, wire, depth)?;
+    }
+    Ok(match message.shape {
+        Shape::Struct => Value::Null,
+        Shape::Time | Shape::MicroTime => {
+            let micro = message.shape == Shape::MicroTime;
+            let nanos = if micro { i32::try_from(parts.ints[1]).unwrap_or(0) } else { 0 };
+            match parts.any {
+                true => scalars::from_unix(parts.ints[0], nanos, micro).map_or(Value::Null, Value::String),
+                false => Value::Null,
+            }
+        }
+        Shape::Duration => Value::String(scalars::format_duration(parts.ints[0])),
+        Shape::Quantity => {
+            let given = parts.bytes.first().map(|bytes| text(bytes)).unwrap_or_default();
+            let given = if given.is_empty() { "0" } else { &given };
+            Value::String(scalars::quantity(given).map_err(DecodeError::Type)?)
+        }
+        Shape::IntOrString if parts.ints[0] == 1 => {
+            Value::String(text(parts.bytes.last().copied().unwrap_or_default()))
+        }
+        Shape::IntOrString => Value::from(parts.ints[1] as i32),
+        Shape::RawExtension | Shape::FieldsV1 | Shape::Json => match parts.bytes.last() {
+            Some(raw) if !raw.is_empty() => crate::json::parse(raw)?,
+            _ => Value::Null,
+        },
+        Shape::Items => parts.bytes.iter().map(|bytes| Value::String(text(bytes))).collect(),
+        Shape::SchemaOrBool => parts.messages.pop().unwrap_or(Value::Bool(parts.ints[0] != 0)),
+        Shape::SchemaOrArray if parts.list.is_empty() => parts.messages.pop().unwrap_or(Value::Null),
+        Shape::SchemaOrArray => Value::Array(parts.list),
+        Shape::SchemaOrStringArray if parts.bytes.is_empty() => parts.messages.pop().unwrap_or(Value::Null),
+        Shape::SchemaOrStringArray => parts.bytes.iter().map(|bytes| Value::String(text(bytes))).collect(),
+    })
+}
+
+/// What the fields of a special message hold, by kind of value.
+#[derive(Default)]
+struct Parts<'a> {
+    any: bool,
+    ints: [i64; 2],
+    bytes: Vec<&'a [u8]>,
+    messages: Vec<Value>,
+    list: Vec<Value>,
+}
+
+impl<'a> Parts<'a> {
+    fn add(&mut self, message: &'static Message, number: u32, wire: Wire<'a>, depth: u8) -> Result<(), DecodeError> {
+        self.any = true;
+        match wire {
+            Wire::Varint(n) => {
+                if let Some(slot) = usize::try_from(number).ok().and_then(|n| self.ints.get_mut(n.wrapping_sub(1))) {
+                    *slot = n as i64;
+                }
+            }
+            Wire::Bytes(bytes) => match message.field_by_number(number).map(|field| &field.ty) {
+                Some(ty @ Type::Message(_)) => {
+                    if let Some(inner) = ty.message() {
+                        self.messages.push(read_message(inner, bytes, depth + 1)?);
+                    }
+                }
+                Some(Type::List(ty)) if ty.message().is_some() => {
+                    if let Some(inner) = ty.message() {
+                        self.list.push(read_message(inner, bytes, depth + 1)?);
+                    }
+                }
+                _ => self.bytes.push(bytes),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}

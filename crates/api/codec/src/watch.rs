@@ -1,0 +1,38 @@
+//! Frames of a watch stream.
+
+use crate::proto::wire::{write_bytes, write_nested};
+
+/// A JSON watch event with its newline. `object` is a whole JSON object.
+pub fn json_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.len() + event.len() + 24);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object.trim_ascii_end());
+    out.extend_from_slice(b"}\n");
+    out
+}
+
+/// A protobuf watch event (`metav1.WatchEvent`) after its length in four bytes. `object` is a framed object.
+pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.len() + event.len() + 24);
+    out.extend_from_slice(&[0; 4]);
+    write_bytes(1, event.as_bytes(), &mut out);
+    write_nested(2, &mut out, |out| write_bytes(1, object, out));
+    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX).to_be_bytes();
+    if let Some(head) = out.get_mut(..4) {
+        head.copy_from_slice(&length);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames() {
+        assert_eq!(json_frame("ADDED", b"{}\n"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
+        assert_eq!(proto_frame("ADDED", b"ab"), b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02ab");
+    }
+}

@@ -1,0 +1,289 @@
+//! YAML in and out.
+//!
+//! YAML becomes a tree first and is then checked like JSON. Aliases are bounded by the parser's repetition limit, nesting
+//! by its recursion limit, and several documents in one body are an error. The parser's time grows with the nesting times
+//! the length, and it looks at the limit last: what could take long is refused before it begins.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use api_schema::Message;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::{DecodeError, Problem, Strictness};
+
+mod plain;
+mod write;
+
+use plain::{Plain, plain};
+
+pub use write::encode;
+
+/// Brackets times bytes that the parser may be given; takes it about a second.
+const MAX_WORK: usize = 1 << 30;
+
+/// Reads a YAML body as an object of the type; the tree is canonical.
+pub fn decode(
+    message: &'static Message,
+    bytes: &[u8],
+    strictness: Strictness,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    let (value, mut problems) = parse(bytes)?;
+    let (value, more) = crate::json::check(message, value)?;
+    problems.extend(more);
+    if !strictness.reports() {
+        problems.clear();
+    }
+    Ok((value, problems))
+}
+
+/// Reads YAML without a type, with the keys that stand there twice.
+pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
+    if let Some(read) = parse_json(bytes) {
+        return read.map(|value| (value, Vec::new()));
+    }
+    if brackets(bytes).saturating_mul(bytes.len()) > MAX_WORK {
+        let text = "yaml: too many brackets for a document of this length; send it as JSON, or without brackets";
+        return Err(DecodeError::TooDeep(text.to_owned()));
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let keys = RefCell::new(Vec::new());
+    let value = Node { text: &text, duplicates: &keys, stop_at: None }
+        .deserialize(serde_yaml::Deserializer::from_str(&text))
+        .map_err(syntax)?;
+    let keys: Vec<String> = keys.into_inner();
+    let problems = keys.into_iter().take(20).enumerate().map(|(index, key)| located(&text, index, key)).collect();
+    Ok((value, problems))
+}
+
+/// JSON is YAML too, and read as JSON it costs a fraction. None: it is no JSON, or has keys twice.
+fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    if !matches!(first, b'{' | b'[') {
+        return None;
+    }
+    let keys = RefCell::new(Vec::new());
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = Node { text: "", duplicates: &keys, stop_at: None }.deserialize(&mut reader);
+    match read.and_then(|value| reader.end().map(|()| value)) {
+        Ok(value) => keys.borrow().is_empty().then_some(Ok(value)),
+        Err(e) if e.to_string().contains("recursion limit") => {
+            Some(Err(DecodeError::TooDeep("exceeded max depth".to_owned())))
+        }
+        Err(_) => None,
+    }
+}
+
+/// Brackets that may open something: nothing nests deeper.
+fn brackets(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count()
+}
+
+/// Reads again up to the duplicate, because the parser tells lines only with errors.
+fn located(text: &str, index: usize, key: String) -> Problem {
+    let keys = RefCell::new(Vec::new());
+    let seed = Node { text, duplicates: &keys, stop_at: Some(index) };
+    let error = seed.deserialize(serde_yaml::Deserializer::from_str(text)).err();
+    let line = error.and_then(|error| error.location()).map_or(0, |location| location.line());
+    Problem::YamlDuplicate { line, key }
+}
+
+fn syntax(error: serde_yaml::Error) -> DecodeError {
+    let text = error.to_string();
+    if text.contains("recursion limit") || text.contains("repetition limit") {
+        return DecodeError::TooDeep(format!("yaml: {text}"));
+    }
+    DecodeError::Syntax(format!("error converting YAML to JSON: yaml: {text}"))
+}
+
+/// Reads any node into a JSON tree; keys become text as they do upstream.
+#[derive(Clone, Copy)]
+struct Node<'a> {
+    /// The document, to tell plain words from quoted ones; empty for JSON.
+    text: &'a str,
+    duplicates: &'a RefCell<Vec<String>>,
+    stop_at: Option<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value without tags")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        if value.fract() == 0.0 && value.abs() < 9e15 {
+            return Ok(Value::from(value as i64));
+        }
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Value, E> {
+        Ok(match plain(self.text, value) {
+            Plain::Bool(value) => Value::Bool(value),
+            Plain::Int(value) => Value::from(value),
+            Plain::Text => Value::from(value),
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = seq.next_element_seed(self)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(key) = map.next_key_seed(Key { node: self, map: &out })? {
+            let value = map.next_value_seed(self)?;
+            out.insert(key, value);
+        }
+        Ok(Value::Object(out))
+    }
+}
+
+/// Reads a key and notes when it is there already.
+struct Key<'a> {
+    node: Node<'a>,
+    map: &'a Map<String, Value>,
+}
+
+impl Key<'_> {
+    fn key<E: serde::de::Error>(self, key: String) -> Result<String, E> {
+        if self.map.contains_key(&key) {
+            let mut duplicates = self.node.duplicates.borrow_mut();
+            if self.node.stop_at == Some(duplicates.len()) {
+                return Err(E::custom("duplicate"));
+            }
+            duplicates.push(key.clone());
+        }
+        Ok(key)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<String, E> {
+        self.key(value.to_owned())
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, value: &'de str) -> Result<String, E> {
+        match plain(self.node.text, value) {
+            Plain::Bool(value) => self.key(value.to_string()),
+            Plain::Int(value) => self.key(value.to_string()),
+            Plain::Text => self.key(value.to_owned()),
+        }
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<String, E> {
+        self.key(value.to_string())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<String, E> {
+        self.key(value.to_string())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<String, E> {
+        self.key(value.to_string())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<String, E> {
+        self.key(value.to_string())
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<String, E> {
+        self.key("null".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn duplicates_have_lines() {
+        let (value, problems) = parse(b"a: 1\nb:\n  c: 1\n  c: 2\na: 3\n").unwrap();
+        assert_eq!(value, serde_json::json!({"a": 3, "b": {"c": 2}}));
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"]);
+    }
+
+    #[test]
+    fn words_of_yaml_1_1() {
+        let (value, _) = parse(b"a: yes\nb: 'yes'\nc: \"off\"\nd: [off, Yes, nope]\ne: 0644\nf: '0644'\ng: |\n  on\non: x\n'y': z\nh: 08\n").unwrap();
+        let want = serde_json::json!({"a": true, "b": "yes", "c": "off", "d": [false, true, "nope"], "e": 420, "f": "0644",
+            "g": "on\n", "true": "x", "y": "z", "h": "08"});
+        assert_eq!(value, want);
+        assert_eq!(parse(b"{\"a\": \"yes\"}").unwrap().0, serde_json::json!({"a": "yes"}));
+        assert_eq!(parse(b"{\"a\": \"yes\", b: yes}").unwrap().0, serde_json::json!({"a": "yes", "b": true}));
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for (before, here) in ('a'..'i').zip('b'..) {
+            bomb += &format!("{here}: &{here} [{}]\n", vec![format!("*{before}"); 9].join(","));
+        }
+        assert!(parse(bomb.as_bytes()).is_err());
+        assert!(parse(format!("m: {}{}", "{a: ".repeat(20_000), "}".repeat(20_000)).as_bytes()).is_err());
+        for nested in ["{\"a\":", "{a: ", "["] {
+            let began = std::time::Instant::now();
+            assert!(parse(nested.repeat(500_000).as_bytes()).is_err());
+            assert!(began.elapsed() < std::time::Duration::from_secs(5), "{nested}");
+        }
+        assert_eq!(parse(b" {\"a\": [1, \"x\", null, 2.0]}\n").unwrap().0, serde_json::json!({"a": [1, "x", null, 2]}));
+        assert_eq!(parse(b"{\"a\": 1, \"a\": 2}").unwrap().1.len(), 1);
+        assert!(parse(b"metadata: {name: x\n").is_err());
+        assert!(parse(b"a: [").is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! Plain words that mean more in YAML 1.1 than in the parser's YAML 1.2: `yes`, `off`, `0644`.
+//!
+//! The parser hands out a text that stands in the document as it is by reference, so what stands before it tells whether
+//! it is quoted. Rejected: a second pass over the document, which has to know all of YAML's forms again.
+
+/// What a word means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    Bool(bool),
+    Int(i64),
+    Text,
+}
+
+/// The meaning of `value`, which is a part of `text`.
+pub(super) fn plain(text: &str, value: &str) -> Plain {
+    let meaning = match value {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Plain::Bool(true),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Plain::Bool(false),
+        _ => octal(value).map_or(Plain::Text, Plain::Int),
+    };
+    if meaning == Plain::Text || is_quoted(text, value) { Plain::Text } else { meaning }
+}
+
+fn octal(value: &str) -> Option<i64> {
+    let digits = value.strip_prefix('0').filter(|rest| !rest.is_empty() && rest.len() <= 20)?;
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| i64::from_str_radix(digits, 8).ok())?
+}
+
+/// Text from elsewhere (no document, or a copy) counts as quoted.
+fn is_quoted(text: &str, value: &str) -> bool {
+    let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    let inside = start.checked_add(value.len()).is_some_and(|end| end <= text.len());
+    let before = start.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+    !inside || matches!(before, Some(b'\'' | b'"'))
+}

@@ -1,0 +1,267 @@
+//! Trees as YAML that both YAML 1.1 and 1.2 read as it is meant.
+//!
+//! The library's writer knows 1.2 only: it leaves `yes` and `0644` without quotes, which Go's reader takes for a boolean
+//! and a number.
+
+use serde_json::Value;
+
+/// Writes a tree as YAML: keys in the tree's order, lists at the depth of their key.
+pub fn encode(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => block(&mut out, value, 0),
+        Value::Array(list) if !list.is_empty() => block(&mut out, value, 0),
+        _ => leaf(&mut out, value, 0),
+    }
+    out
+}
+
+/// A map or list that is not empty, at the start of a line.
+fn block(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Object(map) => {
+            for (index, (key, member)) in map.iter().enumerate() {
+                // The first line of a map inside a list follows the list's dash.
+                if index > 0 || !out.ends_with("- ") {
+                    indent(out, depth);
+                }
+                text(out, key, None);
+                out.push(':');
+                match member {
+                    Value::Object(map) if !map.is_empty() => nested(out, member, depth + 1),
+                    Value::Array(list) if !list.is_empty() => nested(out, member, depth),
+                    _ => {
+                        out.push(' ');
+                        leaf(out, member, depth + 1);
+                    }
+                }
+            }
+        }
+        Value::Array(list) => {
+            for (index, item) in list.iter().enumerate() {
+                if index > 0 || !out.ends_with("- ") {
+                    indent(out, depth);
+                }
+                out.push_str("- ");
+                match item {
+                    Value::Object(map) if !map.is_empty() => block(out, item, depth + 1),
+                    Value::Array(list) if !list.is_empty() => block(out, item, depth + 1),
+                    _ => leaf(out, item, depth + 1),
+                }
+            }
+        }
+        _ => leaf(out, value, depth),
+    }
+}
+
+fn nested(out: &mut String, value: &Value, depth: usize) {
+    out.push('\n');
+    block(out, value, depth);
+}
+
+fn indent(out: &mut String, depth: usize) {
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+/// A value that fits on a line, or a text in lines.
+fn leaf(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => out.push_str(&number.to_string()),
+        Value::String(value) => text(out, value, Some(depth)),
+        Value::Array(_) => out.push_str("[]"),
+        Value::Object(_) => out.push_str("{}"),
+    }
+    out.push('\n');
+}
+
+fn text(out: &mut String, value: &str, lines_at: Option<usize>) {
+    if let Some(depth) = lines_at.filter(|_| fits_lines(value)) {
+        return lines(out, value, depth.max(1));
+    }
+    if is_plain(value) {
+        out.push_str(value);
+    } else {
+        quoted(out, value);
+    }
+}
+
+/// A JSON string is a quoted YAML string, once what YAML calls unprintable is escaped too.
+fn quoted(out: &mut String, value: &str) {
+    for c in Value::from(value).to_string().chars() {
+        if c == '\t' || is_printable(c) {
+            out.push(c);
+        } else {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        }
+    }
+}
+
+/// Whether a text can stand as lines below its key: nothing that the block form would lose.
+fn fits_lines(value: &str) -> bool {
+    let body = value.strip_suffix('\n').unwrap_or(value);
+    body.contains('\n')
+        && !body.starts_with([' ', '\n', '\t'])
+        && !body.ends_with('\n')
+        && body.lines().all(|line| line == line.trim_end() && line.chars().all(is_printable))
+        && !body.contains('\r')
+}
+
+fn lines(out: &mut String, value: &str, depth: usize) {
+    out.push_str(if value.ends_with('\n') { "|" } else { "|-" });
+    for line in value.strip_suffix('\n').unwrap_or(value).split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            indent(out, depth);
+            out.push_str(line);
+        }
+    }
+}
+
+/// What neither version of YAML calls a line break or an unprintable character.
+fn is_printable(c: char) -> bool {
+    c == '\t' || (!c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'))
+}
+
+/// Words that need no quotes: names, paths and sentences without signs of YAML, that are no other value.
+fn is_plain(value: &str) -> bool {
+    let mut chars = value.chars();
+    let Some(first) = chars.next() else { return false };
+    if first.is_ascii_digit() {
+        return value.parse::<std::net::Ipv4Addr>().is_ok();
+    }
+    let starts = first.is_ascii_alphabetic() || matches!(first, '/' | '_' | '.');
+    let goes_on = |c: char| c.is_ascii_alphanumeric() || " _./-+@()=,$;<>".contains(c) || c == ':';
+    starts && chars.all(goes_on) && !value.ends_with([' ', ':']) && !value.contains(": ") && !is_other_value(value)
+}
+
+/// Texts that a reader takes for null, a boolean or a number.
+fn is_other_value(value: &str) -> bool {
+    const WORDS: [&str; 11] = ["y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"];
+    let lower = value.to_ascii_lowercase();
+    WORDS.contains(&lower.as_str())
+        || value.starts_with('.') && value.chars().skip(1).all(|c| !c.is_alphabetic())
+        || matches!(lower.as_str(), ".nan" | ".inf")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn form() {
+        let tree = json!({"kind": "Pod", "metadata": {"labels": {"a": "yes", "b": "0644", "yes": "on"}, "empty": {}},
+            "spec": {"containers": [{"name": "c", "args": ["-v", "a b"], "ports": []}, {"name": "d"}], "x": null, "n": [[1], [2.5]]},
+            "data": {"text": "one\n\n  two\n", "cut": "a\nb", "odd": "a \nb"}});
+        let want = "\
+data:
+  cut: |-
+    a
+    b
+  odd: \"a \\nb\"
+  text: |
+    one
+
+      two
+kind: Pod
+metadata:
+  empty: {}
+  labels:
+    a: \"yes\"
+    b: \"0644\"
+    \"yes\": \"on\"
+spec:
+  containers:
+  - args:
+    - \"-v\"
+    - a b
+    name: c
+    ports: []
+  - name: d
+  \"n\":
+  - - 1
+  - - 2.5
+  x: null
+";
+        let got = encode(&tree);
+        assert_eq!(got, want);
+        assert_eq!(crate::yaml::parse(got.as_bytes()).unwrap().0, tree);
+    }
+
+    #[test]
+    fn every_text_comes_back() {
+        for text in [
+            "",
+            " ",
+            "a",
+            "yes",
+            "No",
+            "~",
+            "null",
+            "1",
+            "1.5",
+            "0x1f",
+            "1e3",
+            ".5",
+            ".inf",
+            "-",
+            "- a",
+            "a: b",
+            "a:",
+            "#",
+            "a #b",
+            "a#b",
+            "'a'",
+            "\"",
+            "\\",
+            "[a]",
+            "{a}",
+            "&a",
+            "*a",
+            "!a",
+            "|",
+            ">",
+            "%",
+            "@",
+            "`",
+            "a\nb",
+            "a\n",
+            "\na",
+            "a\n\nb\n",
+            " a\nb",
+            "a\tb\nc",
+            "10.96.0.1",
+            "2024-01-01T00:00:00Z",
+            "12:30:45",
+            "=",
+            "<<",
+            "é",
+            "\u{1f600}",
+            "\u{85}",
+            "a\rb\nc",
+            "\u{2028}\nb",
+            "a\n\n",
+            "?",
+            "? a",
+            "---",
+            "...",
+            "kubernetes.io/x:y",
+            "a=b,c",
+            "0644",
+            "+1",
+            "y",
+            "# a\nb",
+            "- a\n- b\n",
+            "a: b\nc",
+            "\tx\ny",
+        ] {
+            for tree in [json!({"a": text}), json!([text, {"b": [text]}]), json!({"k": {(text): "v"}}), json!(text)] {
+                let written = encode(&tree);
+                assert_eq!(crate::yaml::parse(written.as_bytes()).unwrap().0, tree, "{written:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads the data file, once.
+//!
+//! Lines are words: `group NAME VERSION..` in the order of discovery, `resource GROUP VERSION KIND PLURAL SINGULAR SCOPE
+//! MESSAGE NAME=VALUES..`, and below a resource its subresources as ` NAME GROUP VERSION KIND MESSAGE VERBS`. A dash is an
+//! empty word. A malformed line is a bug that the tests catch.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use api_schema::{Message, schema};
+
+use crate::model::{Group, Resource, Storage, Subresource};
+
+const DATA: &str = include_str!("../data/v1.36.txt");
+
+type Key = (&'static str, &'static str, &'static str);
+
+struct Table {
+    resources: Vec<Resource>,
+    groups: Vec<Group>,
+    by_plural: HashMap<Key, usize>,
+    by_kind: HashMap<Key, usize>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table =
+        Table { resources: Vec::new(), groups: Vec::new(), by_plural: HashMap::new(), by_kind: HashMap::new() };
+    for line in DATA.lines() {
+        table.line(line);
+    }
+    for (index, resource) in table.resources.iter().enumerate() {
+        table.by_plural.insert((resource.group, resource.version, resource.plural), index);
+        table.by_kind.insert((resource.group, resource.version, resource.kind), index);
+    }
+    table.resources.iter().for_each(|resource| {
+        if let Some(group) = table.groups.iter_mut().find(|group| group.name == resource.group)
+            && resource.served
+            && !group.versions.contains(&resource.version)
+        {
+            group.versions.push(resource.version);
+        }
+    });
+    table.groups.retain(|group| !group.versions.is_empty());
+    table
+});
+
+impl Table {
+    fn line(&mut self, line: &'static str) {
+        if let Some(rest) = line.strip_prefix(' ') {
+            if let (Some(resource), Some(subresource)) = (self.resources.last_mut(), subresource(rest)) {
+                resource.subresources.push(subresource);
+            }
+        } else if let Some(rest) = line.strip_prefix("resource ") {
+            self.resources.extend(resource(rest));
+        } else if let Some(rest) = line.strip_prefix("group ") {
+            let name = rest.split(' ').next().unwrap_or_default();
+            self.groups.push(Group { name: undash(name), versions: Vec::new() });
+        }
+    }
+}
+
+fn undash(word: &'static str) -> &'static str {
+    if word == "-" { "" } else { word }
+}
+
+fn resource(line: &'static str) -> Option<Resource> {
+    let words: Vec<&'static str> = line.split(' ').collect();
+    let [group, version, kind, plural, singular, scope, message, options @ ..] = words.as_slice() else { return None };
+    let option = |name: &str| options.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let list = |name: &str| option(name).map(|text| text.split(',').collect::<Vec<_>>()).unwrap_or_default();
+    let message = message_of(message)?;
+    Some(Resource {
+        group: undash(group),
+        version,
+        kind,
+        list_kind: String::leak(format!("{kind}List")),
+        plural,
+        singular,
+        short_names: list("short"),
+        categories: list("categories"),
+        namespaced: *scope == "namespaced",
+        verbs: list("verbs"),
+        message,
+        subresources: Vec::new(),
+        selectable_fields: list("fields"),
+        storage: option("store").zip(option("prefix")).map(|(api_version, prefix)| Storage {
+            prefix,
+            api_version,
+            message: stored(undash(group), kind, api_version).unwrap_or(message),
+        }),
+        served: is_stable(version),
+    })
+}
+
+/// Beta versions are off by default since v1.24, and none of the older ones is left.
+fn is_stable(version: &str) -> bool {
+    version.strip_prefix('v').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The message of the stored version, in the same proto package but for the version.
+fn stored(group: &str, kind: &str, api_version: &str) -> Option<&'static Message> {
+    let (stored_group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let package = match stored_group {
+        "" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        _ => stored_group.split('.').next().unwrap_or(group),
+    };
+    message_of(&format!("{package}.{version}.{kind}"))
+}
+
+/// A message by its name without what the proto packages share.
+fn message_of(short: &str) -> Option<&'static Message> {
+    let prefixes = ["k8s.io.api.", "k8s.io.apiextensions_apiserver.pkg.apis.", "k8s.io.kube_aggregator.pkg.apis."];
+    prefixes.iter().find_map(|prefix| schema().message(&format!("{prefix}{short}")))
+}
+
+fn subresource(line: &'static str) -> Option<Subresource> {
+    let words: Vec<&'static str> = line.split(' ').collect();
+    let [name, group, version, kind, message, verbs] = words.as_slice() else { return None };
+    Some(Subresource {
+        name,
+        group: undash(group),
+        version,
+        kind,
+        verbs: verbs.split(',').collect(),
+        message: message_of(message),
+    })
+}
+
+/// All rows, served or not, in the order of discovery.
+pub fn resources() -> &'static [Resource] {
+    &TABLE.resources
+}
+
+/// The rows that v1.36 serves by default.
+pub fn served() -> impl Iterator<Item = &'static Resource> {
+    resources().iter().filter(|resource| resource.served)
+}
+
+/// Groups in the order of discovery, core first.
+pub fn groups() -> &'static [Group] {
+    &TABLE.groups
+}
+
+/// The row of a resource, served or not.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+    lookup(&TABLE.by_plural, group, version, plural)
+}
+
+/// The row of a kind, served or not.
+pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+    lookup(&TABLE.by_kind, group, version, kind)
+}
+
+fn lookup<'a>(
+    map: &HashMap<(&'a str, &'a str, &'a str), usize>,
+    a: &'a str,
+    b: &'a str,
+    c: &'a str,
+) -> Option<&'static Resource> {
+    resources().get(*map.get(&(a, b, c))?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_line_makes_a_row() {
+        let lines = DATA.lines().filter(|line| line.starts_with("resource ")).count();
+        assert_eq!(resources().len(), lines);
+        let subresources = DATA.lines().filter(|line| line.starts_with(' ')).count();
+        assert_eq!(resources().iter().map(|resource| resource.subresources.len()).sum::<usize>(), subresources);
+    }
+
+    #[test]
+    fn rows() {
+        let pods = find("", "v1", "pods").unwrap();
+        assert_eq!((pods.kind, pods.list_kind, pods.namespaced), ("Pod", "PodList", true));
+        assert_eq!(pods.subresource("eviction").unwrap().group, "policy");
+        assert_eq!(find("", "v1", "services").unwrap().storage.as_ref().unwrap().prefix, "/services/specs");
+        let hpa = find_kind("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
+        assert_eq!(hpa.storage.as_ref().unwrap().message.name, "k8s.io.api.autoscaling.v2.HorizontalPodAutoscaler");
+        let event = find("events.k8s.io", "v1", "events").unwrap().storage.as_ref().unwrap();
+        assert_eq!((event.prefix, event.message.name), ("/events", "k8s.io.api.core.v1.Event"));
+        assert!(find("", "v1", "nothing").is_none());
+        assert!(!find("networking.k8s.io", "v1beta1", "ipaddresses").unwrap().served);
+        assert_eq!(groups().first().unwrap().name, "");
+        assert_eq!(groups().iter().find(|group| group.name == "autoscaling").unwrap().versions, ["v2", "v1"]);
+    }
+}

@@ -1,0 +1,372 @@
+//! Label selectors: the query string's form (`a=b,c in (d,e),!f`) and `metav1.LabelSelector`.
+//!
+//! Invariant: an empty selector matches everything; `!=` and `notin` match objects without the key.
+
+use serde_json::Value;
+use std::fmt;
+
+/// One requirement's operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `in`, `=`, `==`
+    In,
+    /// `notin`, `!=`
+    NotIn,
+    /// `key`
+    Exists,
+    /// `!key`
+    DoesNotExist,
+    /// `key>1`
+    GreaterThan,
+    /// `key<1`
+    LessThan,
+}
+
+/// A requirement on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Label key.
+    pub key: String,
+    /// Operator.
+    pub operator: Operator,
+    /// Values, sorted.
+    pub values: Vec<String>,
+}
+
+/// All requirements must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// The requirements; none matches everything.
+    pub requirements: Vec<Requirement>,
+}
+
+/// A selector that cannot be read, with the stock server's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SelectorError(pub String);
+
+impl Requirement {
+    /// Whether `value` (None: the key is absent) meets the requirement.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let held = |v: &str| self.values.iter().any(|x| x == v);
+        match (self.operator, value) {
+            (Operator::In, v) => v.is_some_and(held),
+            (Operator::NotIn, v) => !v.is_some_and(held),
+            (Operator::Exists, v) => v.is_some(),
+            (Operator::DoesNotExist, v) => v.is_none(),
+            (Operator::GreaterThan, v) => self.compare(v).is_some_and(|(a, b)| a > b),
+            (Operator::LessThan, v) => self.compare(v).is_some_and(|(a, b)| a < b),
+        }
+    }
+
+    fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
+        Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
+    }
+}
+
+impl Selector {
+    /// Whether everything matches.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether labels, looked up by `get`, meet all requirements.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|r| r.matches(get(&r.key)))
+    }
+
+    /// Whether a map of labels (absent: none) meets all requirements.
+    pub fn matches_map(&self, labels: Option<&serde_json::Map<String, Value>>) -> bool {
+        self.matches(|key| labels?.get(key)?.as_str())
+    }
+
+    /// Reads the query string's form.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        parse::parse(text)
+    }
+
+    /// Reads a `metav1.LabelSelector`; `None` or null matches nothing, as upstream's `LabelSelectorAsSelector`.
+    pub fn from_label_selector(selector: &Value) -> Result<Option<Self>, SelectorError> {
+        let Some(map) = selector.as_object() else { return Ok(None) };
+        let mut requirements = Vec::new();
+        for (key, value) in map.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+            let values = vec![value.as_str().unwrap_or_default().to_owned()];
+            requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
+        }
+        for e in map.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            requirements.push(expression(e)?);
+        }
+        Ok(Some(Selector { requirements }))
+    }
+}
+
+fn expression(e: &Value) -> Result<Requirement, SelectorError> {
+    let operator = match e.get("operator").and_then(Value::as_str).unwrap_or_default() {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => return Err(SelectorError(format!("{other:?} is not a valid label selector operator"))),
+    };
+    let values = e.get("values").and_then(Value::as_array).into_iter().flatten();
+    let mut values: Vec<String> = values.filter_map(Value::as_str).map(str::to_owned).collect();
+    values.sort();
+    let key = e.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(Requirement { key, operator, values })
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Requirement { key, operator, values } = self;
+        let all = values.join(",");
+        match (operator, values.len()) {
+            (Operator::In, 1) => write!(f, "{key}={all}"),
+            (Operator::In, _) => write!(f, "{key} in ({all})"),
+            (Operator::NotIn, 1) => write!(f, "{key}!={all}"),
+            (Operator::NotIn, _) => write!(f, "{key} notin ({all})"),
+            (Operator::Exists, _) => write!(f, "{key}"),
+            (Operator::DoesNotExist, _) => write!(f, "!{key}"),
+            (Operator::GreaterThan, _) => write!(f, "{key}>{all}"),
+            (Operator::LessThan, _) => write!(f, "{key}<{all}"),
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, r) in self.requirements.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{r}")?;
+        }
+        Ok(())
+    }
+}
+
+mod parse {
+    //! The grammar of the query string's form: tokens first, then requirements.
+
+    use super::{Operator, Requirement, Selector, SelectorError};
+    use crate::names;
+
+    #[derive(Clone, Debug, PartialEq)]
+    enum Token {
+        Word(String),
+        Symbol(&'static str),
+    }
+
+    const SYMBOLS: [&str; 9] = ["!=", "==", "!", "=", "(", ")", ",", ">", "<"];
+
+    fn tokens(text: &str) -> Vec<Token> {
+        let mut out = Vec::new();
+        let mut rest = text;
+        loop {
+            rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+            if rest.is_empty() {
+                return out;
+            }
+            if let Some(symbol) = SYMBOLS.into_iter().find(|s| rest.starts_with(s)) {
+                out.push(Token::Symbol(symbol));
+                rest = &rest[symbol.len()..];
+                continue;
+            }
+            let end = rest.find(|c: char| c.is_ascii_whitespace() || "!=(),<>".contains(c)).unwrap_or(rest.len());
+            out.push(Token::Word(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+
+    struct Parser {
+        tokens: Vec<Token>,
+        at: usize,
+    }
+
+    pub fn parse(text: &str) -> Result<Selector, SelectorError> {
+        let mut parser = Parser { tokens: tokens(text), at: 0 };
+        Ok(Selector { requirements: parser.requirements()? })
+    }
+
+    impl Parser {
+        fn peek(&self) -> Option<&Token> {
+            self.tokens.get(self.at)
+        }
+
+        fn next(&mut self) -> Option<Token> {
+            let token = self.tokens.get(self.at).cloned();
+            self.at += 1;
+            token
+        }
+
+        fn take(&mut self, symbol: &str) -> bool {
+            let found = matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol);
+            self.at += usize::from(found);
+            found
+        }
+
+        fn requirements(&mut self) -> Result<Vec<Requirement>, SelectorError> {
+            let mut all = Vec::new();
+            if self.peek().is_none() {
+                return Ok(all);
+            }
+            loop {
+                if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("!"))) {
+                    return Err(expected(self.peek(), "!, identifier, or 'end of string'"));
+                }
+                let requirement = self.requirement();
+                all.push(requirement.map_err(|e| SelectorError(format!("unable to parse requirement: {}", e.0)))?);
+                match self.next() {
+                    None => return Ok(all),
+                    Some(Token::Symbol(",")) => match self.peek() {
+                        Some(Token::Word(_) | Token::Symbol("!")) => {}
+                        other => return Err(expected(other, "identifier after ','")),
+                    },
+                    other => return Err(expected(other.as_ref(), "',' or 'end of string'")),
+                }
+            }
+        }
+
+        fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+            let absent = self.take("!");
+            let key = match self.next() {
+                Some(Token::Word(word)) => word,
+                other => return Err(expected(other.as_ref(), "identifier")),
+            };
+            checked(names::qualified_name(&key), "<nil>", &key)?;
+            if absent {
+                return Ok(Requirement { key, operator: Operator::DoesNotExist, values: Vec::new() });
+            }
+            let operator = match self.peek() {
+                None | Some(Token::Symbol(",")) => {
+                    return Ok(Requirement { key, operator: Operator::Exists, values: Vec::new() });
+                }
+                Some(token) => operator_of(token)?,
+            };
+            let set = matches!(self.next(), Some(Token::Word(_)));
+            let mut values = if set { self.set()? } else { vec![self.value()] };
+            for value in &values {
+                if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
+                    value.parse::<i64>().map_err(|_| {
+                        SelectorError(format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"))
+                    })?;
+                } else {
+                    checked(names::label_value(value), &format!("values[0][{key}]"), value)?;
+                }
+            }
+            values.sort();
+            values.dedup();
+            Ok(Requirement { key, operator, values })
+        }
+
+        fn value(&mut self) -> String {
+            match self.peek() {
+                Some(Token::Word(word)) => {
+                    let word = word.clone();
+                    self.at += 1;
+                    word
+                }
+                _ => String::new(),
+            }
+        }
+
+        fn set(&mut self) -> Result<Vec<String>, SelectorError> {
+            if !self.take("(") {
+                let found = expected(self.peek(), "'('").0.replace("', expected", "' expected");
+                return Err(SelectorError(found));
+            }
+            let mut values = Vec::new();
+            loop {
+                match self.next() {
+                    Some(Token::Word(word)) => {
+                        values.push(word);
+                        match self.next() {
+                            Some(Token::Symbol(",")) if matches!(self.peek(), Some(Token::Symbol(")"))) => {
+                                values.push(String::new());
+                            }
+                            Some(Token::Symbol(",")) => {}
+                            Some(Token::Symbol(")")) => return Ok(values),
+                            other => return Err(expected(other.as_ref(), "',' or ')'")),
+                        }
+                    }
+                    Some(Token::Symbol(",")) => {
+                        values.push(String::new());
+                        if self.take(")") {
+                            values.push(String::new());
+                            return Ok(values);
+                        }
+                    }
+                    Some(Token::Symbol(")")) => {
+                        if values.is_empty() {
+                            values.push(String::new());
+                        }
+                        return Ok(values);
+                    }
+                    other => return Err(expected(other.as_ref(), "',', ')' or identifier")),
+                }
+            }
+        }
+    }
+
+    fn operator_of(token: &Token) -> Result<Operator, SelectorError> {
+        match token {
+            Token::Symbol("=" | "==") => Ok(Operator::In),
+            Token::Symbol("!=") => Ok(Operator::NotIn),
+            Token::Symbol(">") => Ok(Operator::GreaterThan),
+            Token::Symbol("<") => Ok(Operator::LessThan),
+            Token::Word(w) if w == "in" => Ok(Operator::In),
+            Token::Word(w) if w == "notin" => Ok(Operator::NotIn),
+            other => Err(expected(Some(other), "in, notin, =, ==, !=, gt, lt")),
+        }
+    }
+
+    fn expected(found: Option<&Token>, wanted: &str) -> SelectorError {
+        let found = match found {
+            Some(Token::Word(w)) => w.as_str(),
+            Some(Token::Symbol(s)) => s,
+            None => "",
+        };
+        SelectorError(format!("found '{found}', expected: {wanted}"))
+    }
+
+    fn checked(problems: Vec<String>, field: &str, value: &str) -> Result<(), SelectorError> {
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(SelectorError(format!("{field}: Invalid value: {value:?}: {}", problems.join("; "))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn selectors_match() {
+        let labels = serde_json::json!({"a": "1", "b": "x", "e": ""});
+        let check = |text: &str, expect: bool| {
+            let selector = Selector::parse(text).unwrap();
+            assert_eq!(selector.matches_map(labels.as_object()), expect, "{text}");
+        };
+        check("", true);
+        check("a=1", true);
+        check("a==1,b!=y", true);
+        check("b in (x, y)", true);
+        check("b notin (x,y)", false);
+        check("c notin (x)", true);
+        check("c!=x", true);
+        check("!c", true);
+        check("a,!b", false);
+        check("e=", true);
+        check("e in (,z)", true);
+        check("a>0", true);
+        check("a<1", false);
+    }
+
+    #[test]
+    fn what_is_not_a_selector() {
+        for bad in ["a in b", ",a", "a,", "a=b=c", "a in (b", "!", "=x", "a b"] {
+            assert!(Selector::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

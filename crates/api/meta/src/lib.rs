@@ -1,0 +1,17 @@
+//! What all API objects share: `Status` and `ApiError`, metadata accessors over a JSON tree, quantities, label and
+//! field selectors, names and times.
+//!
+//! Invariant: pure; the same input gives the same answer everywhere, so that server, components and tests agree.
+
+pub mod fields;
+pub mod labels;
+pub mod meta;
+pub mod names;
+pub mod quantity;
+pub mod status;
+pub mod time;
+
+pub use labels::Selector;
+pub use meta::Meta;
+pub use quantity::Quantity;
+pub use status::{ApiError, Cause, Details, Reason, Status};

@@ -1,0 +1,134 @@
+//! Name rules: DNS-1123 labels and subdomains, DNS-1035 labels, qualified names, label values. Each function returns the
+//! stock server's texts for what is wrong, none when the name is good.
+
+const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const DNS1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+fn too_long(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
+fn lower(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit()
+}
+
+fn is_dns_label(s: &str) -> bool {
+    let bytes = s.as_bytes();
+    let inside = bytes.iter().all(|&b| lower(b) || b == b'-');
+    inside && bytes.first().is_some_and(|&b| lower(b)) && bytes.last().is_some_and(|&b| lower(b))
+}
+
+fn is_qualified_part(s: &str) -> bool {
+    let bytes = s.as_bytes();
+    let inside = bytes.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    inside
+        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+}
+
+/// At most 63 bytes of `[a-z0-9-]`.
+pub fn dns1123_label(s: &str) -> Vec<String> {
+    check(s, 63, is_dns_label(s), DNS1123_LABEL)
+}
+
+/// At most 253 bytes of labels joined by dots.
+pub fn dns1123_subdomain(s: &str) -> Vec<String> {
+    check(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
+}
+
+/// As a label, but starting with a letter (Service names).
+pub fn dns1035_label(s: &str) -> Vec<String> {
+    let good = is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
+    check(s, 63, good, DNS1035_LABEL)
+}
+
+/// A label value: empty, or at most 63 bytes of `[A-Za-z0-9-_.]`.
+pub fn label_value(s: &str) -> Vec<String> {
+    check(s, 63, s.is_empty() || is_qualified_part(s), LABEL_VALUE)
+}
+
+/// `name` or `prefix/name` as label and annotation keys have it.
+pub fn qualified_name(s: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let parts: Vec<&str> = s.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                errors.extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")));
+            }
+            *name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        errors.push(format!("name part {}", too_long(63)));
+    }
+    if !is_qualified_part(name) {
+        errors.push(format!("name part {QUALIFIED}"));
+    }
+    errors
+}
+
+/// What may be one segment of a path (RBAC names and the like).
+pub fn path_segment(s: &str) -> Vec<String> {
+    if s == "." || s == ".." {
+        return vec![format!("may not be '{s}'")];
+    }
+    ['/', '%'].iter().filter(|c| s.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
+fn check(s: &str, max: usize, good: bool, text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if s.len() > max {
+        errors.push(too_long(max));
+    }
+    if !good {
+        errors.push(text.to_owned());
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Check = fn(&str) -> Vec<String>;
+
+    #[test]
+    fn rules() {
+        let good: [(Check, &str); 8] = [
+            (dns1123_label, "a-1"),
+            (dns1123_subdomain, "a.b-c.1"),
+            (dns1035_label, "a1"),
+            (label_value, ""),
+            (label_value, "A_b.c"),
+            (qualified_name, "example.com/My_Name"),
+            (qualified_name, "x"),
+            (path_segment, "system:node"),
+        ];
+        let bad: [(Check, &str); 8] = [
+            (dns1123_label, ""),
+            (dns1123_label, "A"),
+            (dns1123_subdomain, "a..b"),
+            (dns1035_label, "1a"),
+            (label_value, "-"),
+            (qualified_name, "/x"),
+            (qualified_name, "a/b/c"),
+            (path_segment, "a/b"),
+        ];
+        good.iter().for_each(|(f, s)| assert!(f(s).is_empty(), "{s}: {:?}", f(s)));
+        bad.iter().for_each(|(f, s)| assert!(!f(s).is_empty(), "{s}"));
+    }
+}

@@ -1,0 +1,354 @@
+//! `metav1.Status` and the error that becomes one.
+//!
+//! Every failure that reaches a client is an `ApiError`; its text is what kubectl users know from the stock server.
+//! Internal error text never becomes a message: `ApiError::internal` takes what the client may read.
+
+use serde::{Deserialize, Serialize};
+
+/// `metav1.StatusReason` with the HTTP code that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 404
+    NotFound,
+    /// 405
+    MethodNotAllowed,
+    /// 406
+    NotAcceptable,
+    /// 409: create of an existing object
+    AlreadyExists,
+    /// 409: stale resourceVersion or failed precondition
+    Conflict,
+    /// 410: resourceVersion or continue token too old
+    Expired,
+    /// 410
+    Gone,
+    /// 413
+    RequestEntityTooLarge,
+    /// 415
+    UnsupportedMediaType,
+    /// 422
+    Invalid,
+    /// 429
+    TooManyRequests,
+    /// 500
+    InternalError,
+    /// 500: the server may retry
+    ServerTimeout,
+    /// 503
+    ServiceUnavailable,
+    /// 504
+    Timeout,
+    /// Any other code, with an empty reason.
+    Unknown(u16),
+}
+
+impl Reason {
+    /// The HTTP status code.
+    pub fn code(self) -> u16 {
+        match self {
+            Reason::BadRequest => 400,
+            Reason::Unauthorized => 401,
+            Reason::Forbidden => 403,
+            Reason::NotFound => 404,
+            Reason::MethodNotAllowed => 405,
+            Reason::NotAcceptable => 406,
+            Reason::AlreadyExists | Reason::Conflict => 409,
+            Reason::Expired | Reason::Gone => 410,
+            Reason::RequestEntityTooLarge => 413,
+            Reason::UnsupportedMediaType => 415,
+            Reason::Invalid => 422,
+            Reason::TooManyRequests => 429,
+            Reason::InternalError | Reason::ServerTimeout => 500,
+            Reason::ServiceUnavailable => 503,
+            Reason::Timeout => 504,
+            Reason::Unknown(code) => code,
+        }
+    }
+
+    /// The word in `status.reason`; empty for `Unknown`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::BadRequest => "BadRequest",
+            Reason::Unauthorized => "Unauthorized",
+            Reason::Forbidden => "Forbidden",
+            Reason::NotFound => "NotFound",
+            Reason::MethodNotAllowed => "MethodNotAllowed",
+            Reason::NotAcceptable => "NotAcceptable",
+            Reason::AlreadyExists => "AlreadyExists",
+            Reason::Conflict => "Conflict",
+            Reason::Expired => "Expired",
+            Reason::Gone => "Gone",
+            Reason::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Reason::UnsupportedMediaType => "UnsupportedMediaType",
+            Reason::Invalid => "Invalid",
+            Reason::TooManyRequests => "TooManyRequests",
+            Reason::InternalError => "InternalError",
+            Reason::ServerTimeout => "ServerTimeout",
+            Reason::ServiceUnavailable => "ServiceUnavailable",
+            Reason::Timeout => "Timeout",
+            Reason::Unknown(_) => "",
+        }
+    }
+}
+
+/// `metav1.StatusCause`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// `FieldValueInvalid` and the like.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Field path as `spec.containers[0].image`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// Object name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// API group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Plural resource, or the kind for validation errors.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Object UID.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// What is wrong, field by field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// Seconds after which to try again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: i32,
+}
+
+fn is_zero(n: &i32) -> bool {
+    *n == 0
+}
+
+/// `metav1.Status` as on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// Always `Status`.
+    pub kind: String,
+    /// Always `v1`.
+    pub api_version: String,
+    /// List metadata; empty.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// `Success` or `Failure`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub status: String,
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// See `Reason`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+    /// HTTP code.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub code: i32,
+}
+
+impl Status {
+    /// The answer to a delete that leaves nothing behind, and to other actions without a result of their own.
+    pub fn success(details: Option<Details>) -> Self {
+        Status {
+            kind: "Status".into(),
+            api_version: "v1".into(),
+            status: "Success".into(),
+            details,
+            ..Status::default()
+        }
+    }
+}
+
+/// A failure that a client may see.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// Which failure.
+    pub reason: Reason,
+    /// For people; the stock server's words where clients know them.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Box<Details>>,
+}
+
+impl ApiError {
+    /// An error with no details.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        ApiError { reason, message: message.into(), details: None }
+    }
+
+    /// The same error with `details`.
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    fn about(reason: Reason, group: &str, resource: &str, name: &str, message: String) -> Self {
+        ApiError::new(reason, message).with_details(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: resource.into(),
+            ..Details::default()
+        })
+    }
+
+    /// 404 with the words `pods "x" not found`.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", qualified(resource, group));
+        Self::about(Reason::NotFound, group, resource, name, message)
+    }
+
+    /// 404 for a path that no API serves.
+    pub fn no_such_path() -> Self {
+        ApiError::new(Reason::NotFound, "the server could not find the requested resource")
+            .with_details(Details::default())
+    }
+
+    /// 409 with the words `pods "x" already exists`.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", qualified(resource, group));
+        Self::about(Reason::AlreadyExists, group, resource, name, message)
+    }
+
+    /// 409 with the words `Operation cannot be fulfilled on pods "x": why`.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group));
+        Self::about(Reason::Conflict, group, resource, name, message)
+    }
+
+    /// 409 for a stale resourceVersion.
+    pub fn stale(group: &str, resource: &str, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, resource, name, why)
+    }
+
+    /// 403 with the words `pods "x" is forbidden: why`.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = if resource.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
+            format!("{} is forbidden: {why}", qualified(resource, group))
+        } else {
+            format!("{} {name:?} is forbidden: {why}", qualified(resource, group))
+        };
+        Self::about(Reason::Forbidden, group, resource, name, message)
+    }
+
+    /// 422 with one cause a field error. `kind` is the object's kind.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let parts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let why = match parts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("{} {name:?} is invalid: {why}", qualified(kind, group));
+        ApiError::new(Reason::Invalid, message).with_details(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: kind.into(),
+            causes,
+            ..Details::default()
+        })
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 410 for a resourceVersion or continue token that the server no longer has.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(Reason::Expired, message)
+    }
+
+    /// 500. `message` is shown to the client: say what failed, never secrets or file contents.
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        ApiError::new(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
+            causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
+            ..Details::default()
+        })
+    }
+
+    /// 429 with Retry-After.
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
+        Self::new(Reason::TooManyRequests, message).with_details(Details { retry_after_seconds, ..Details::default() })
+    }
+
+    /// 503.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Reason::ServiceUnavailable, message)
+    }
+
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        self.reason.code()
+    }
+
+    /// The wire form.
+    pub fn status(&self) -> Status {
+        Status {
+            kind: "Status".into(),
+            api_version: "v1".into(),
+            status: "Failure".into(),
+            message: self.message.clone(),
+            reason: self.reason.as_str().into(),
+            details: self.details.as_deref().cloned(),
+            code: i32::from(self.code()),
+            ..Status::default()
+        }
+    }
+}
+
+/// `pods` or `deployments.apps`, as upstream's `GroupResource.String()`.
+pub fn qualified(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn texts_are_those_that_people_grep_for() {
+        let check = |e: ApiError, code: u16, text: &str| {
+            assert_eq!((e.code(), e.message.as_str()), (code, text));
+        };
+        check(ApiError::not_found("", "pods", "x"), 404, "pods \"x\" not found");
+        check(ApiError::already_exists("apps", "deployments", "x"), 409, "deployments.apps \"x\" already exists");
+        check(ApiError::forbidden("", "pods", "", "no"), 403, "pods is forbidden: no");
+        let cause =
+            Cause { reason: "FieldValueRequired".into(), message: "Required value".into(), field: "spec".into() };
+        check(ApiError::invalid("", "Pod", "x", vec![cause]), 422, "Pod \"x\" is invalid: spec: Required value");
+    }
+
+    #[test]
+    fn the_wire_form_leaves_out_what_is_empty() {
+        let json = serde_json::to_value(ApiError::bad_request("why").status()).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "why", "reason": "BadRequest", "code": 400})
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Collects the descriptions of types and fields from the sources of k8s-openapi, as one compressed text.
+//!
+//! Sentences are not kept in this repository: they are taken from the crate that is a dependency anyway. Where its
+//! sources cannot be found or read, the text is empty and documents have no descriptions.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../../../Cargo.lock");
+    let mut lines = Vec::new();
+    match sources() {
+        Some(folder) => collect(&folder, &mut lines),
+        None => println!("cargo::warning=sources of k8s-openapi not found; OpenAPI will have no descriptions"),
+    }
+    lines.sort();
+    lines.dedup();
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("descriptions.gz");
+    let written = fs::File::create(&out).and_then(|file| {
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::best());
+        encoder.write_all(lines.join("\n").as_bytes())?;
+        encoder.finish()
+    });
+    if let Err(error) = written {
+        println!("cargo::error=cannot write {}: {error}", out.display());
+    }
+}
+
+/// The folder of the generated types: where cargo unpacks what the lock file names, or where it says itself (vendored
+/// sources). The first way needs no other package of the workspace to be there.
+fn sources() -> Option<PathBuf> {
+    unpacked().or_else(described)
+}
+
+fn unpacked() -> Option<PathBuf> {
+    let lock =
+        fs::read_to_string(Path::new(&std::env::var_os("CARGO_MANIFEST_DIR")?).join("../../../Cargo.lock")).ok()?;
+    let (_, rest) = lock.split_once("name = \"k8s-openapi\"")?;
+    let folder = format!("k8s-openapi-{}/src/v1_36", rest.split('"').nth(1)?);
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
+    let registries = fs::read_dir(home.join("registry/src")).ok()?;
+    registries.flatten().map(|registry| registry.path().join(&folder)).find(|path| path.is_dir())
+}
+
+fn described() -> Option<PathBuf> {
+    let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+    let mut command = cargo_metadata::MetadataCommand::new();
+    let metadata = command.manifest_path(manifest).other_options(["--offline".to_owned()]).exec().ok()?;
+    let package = metadata.packages.iter().find(|package| package.name.as_str() == "k8s-openapi")?;
+    let folder = package.manifest_path.parent()?.join("src/v1_36");
+    folder.is_dir().then(|| folder.into_std_path_buf())
+}
+
+fn collect(folder: &Path, lines: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, lines);
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            read_schema(&text, lines);
+        }
+    }
+}
+
+/// Reads the literal in `json_schema`: generated code, one member a line, whose depth is its indentation. A line of the
+/// result is `TYPE<tab>TEXT` or `TYPE.FIELD<tab>TEXT`, escapes left as they stand.
+fn read_schema(text: &str, lines: &mut Vec<String>) {
+    let Some((_, text)) = text.split_once("fn schema_name()") else { return };
+    let Some(name) = text.split('"').nth(1) else { return };
+    let mut field = String::new();
+    for line in text.lines() {
+        let body = line.trim_start();
+        let depth = (line.len() - body.len()) / 4;
+        let key = body.strip_prefix('"').and_then(|rest| rest.split_once("\": "));
+        match (depth, key) {
+            (3, Some(("description", value))) => lines.push(format!("{name}\t{}", literal(value))),
+            (4, Some((key, _))) => key.clone_into(&mut field),
+            (5, Some(("description", value))) => lines.push(format!("{name}.{field}\t{}", literal(value))),
+            (5, None) => {
+                if let Some((_, value)) = body.split_once("insert(\"description\".into(), ") {
+                    lines.push(format!("{name}.{field}\t{}", literal(value)));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What stands between the first and the last quote.
+fn literal(value: &str) -> &str {
+    let start = value.find('"').map_or(0, |at| at + 1);
+    let end = value.rfind('"').unwrap_or(value.len());
+    value.get(start..end).unwrap_or_default()
+}

@@ -1,0 +1,197 @@
+//! Discovery documents, legacy and aggregated.
+
+use api_kinds::{Resource, Subresource};
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// `/api`.
+pub fn api_versions(server_address: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    })
+}
+
+/// `/apis`.
+pub fn api_groups() -> Value {
+    let groups: Vec<Value> =
+        api_kinds::groups().iter().filter(|group| !group.name.is_empty()).map(group_entry).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`; `None` for core and for groups that are not served.
+pub fn api_group(name: &str) -> Option<Value> {
+    let group = api_kinds::groups().iter().find(|group| group.name == name && !name.is_empty())?;
+    let mut entry = group_entry(group);
+    if let Value::Object(map) = &mut entry {
+        map.insert("kind".to_owned(), Value::from("APIGroup"));
+        map.insert("apiVersion".to_owned(), Value::from("v1"));
+    }
+    Some(entry)
+}
+
+fn group_entry(group: &api_kinds::Group) -> Value {
+    let version = |version: &&str| json!({"groupVersion": format!("{}/{version}", group.name), "version": version});
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`; `None` when the version is not served.
+pub fn api_resources(group: &str, version: &str) -> Option<Value> {
+    let mut list = Vec::new();
+    let mut served = sorted(group, version);
+    served.sort_by_key(|resource| resource.plural);
+    let first = *served.first()?;
+    for resource in served {
+        list.push(resource_entry(resource));
+        list.extend(resource.subresources.iter().map(|subresource| subresource_entry(resource, subresource)));
+    }
+    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": first.api_version(), "resources": list}))
+}
+
+fn sorted(group: &str, version: &str) -> Vec<&'static Resource> {
+    api_kinds::served().filter(|resource| resource.group == group && resource.version == version).collect()
+}
+
+fn resource_entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
+    });
+    put_names(resource, &mut entry);
+    if let (Value::Object(map), Some(storage)) = (&mut entry, &resource.storage) {
+        let hash = storage_version_hash(storage.api_version, resource.kind);
+        map.insert("storageVersionHash".to_owned(), Value::from(hash));
+    }
+    entry
+}
+
+fn put_names(resource: &Resource, entry: &mut Value) {
+    let Value::Object(map) = entry else { return };
+    for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+        if !list.is_empty() {
+            map.insert(name.to_owned(), json!(list));
+        }
+    }
+}
+
+/// Eight bytes of a hash over group, version and kind of what is stored.
+pub fn storage_version_hash(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
+    base64::engine::general_purpose::STANDARD.encode(hash.get(..8).unwrap_or_default())
+}
+
+fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{}", resource.plural, subresource.name),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": subresource.kind,
+        "verbs": subresource.verbs,
+    });
+    if let Value::Object(map) = &mut entry
+        && is_foreign(resource, subresource)
+    {
+        map.insert("group".to_owned(), Value::from(subresource.group));
+        map.insert("version".to_owned(), Value::from(subresource.version));
+    }
+    entry
+}
+
+fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
+    (subresource.group, subresource.version) != (resource.group, resource.version)
+}
+
+/// `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups); `version` is `v2` or `v2beta1`.
+pub fn aggregated(core: bool, version: &str) -> Value {
+    let groups = api_kinds::groups().iter().filter(|group| group.name.is_empty() == core);
+    let items: Vec<Value> = groups.map(aggregated_group).collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn aggregated_group(group: &api_kinds::Group) -> Value {
+    let versions: Vec<Value> = group.versions.iter().map(|version| aggregated_version(group.name, version)).collect();
+    let mut metadata = Map::new();
+    if !group.name.is_empty() {
+        metadata.insert("name".to_owned(), Value::from(group.name));
+    }
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_version(group: &str, version: &str) -> Value {
+    let mut resources = sorted(group, version);
+    resources.sort_by_key(|resource| resource.plural);
+    let resources: Vec<Value> = resources.into_iter().map(aggregated_resource).collect();
+    json!({"version": version, "resources": resources, "freshness": "Current"})
+}
+
+fn aggregated_resource(resource: &'static Resource) -> Value {
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    put_names(resource, &mut entry);
+    if let Value::Object(map) = &mut entry
+        && !resource.subresources.is_empty()
+    {
+        let list = resource.subresources.iter().map(|subresource| aggregated_subresource(resource, subresource));
+        map.insert("subresources".to_owned(), list.collect());
+    }
+    entry
+}
+
+fn aggregated_subresource(resource: &Resource, subresource: &Subresource) -> Value {
+    let (group, version) =
+        if is_foreign(resource, subresource) { (subresource.group, subresource.version) } else { ("", "") };
+    json!({
+        "subresource": subresource.name,
+        "responseKind": {"group": group, "version": version, "kind": subresource.kind},
+        "verbs": subresource.verbs,
+    })
+}
+
+/// An entity tag of a document: upper-case hex in quotes.
+pub fn entity_tag(bytes: &[u8]) -> String {
+    format!("\"{}\"", hash(bytes))
+}
+
+/// Upper-case hex of a document's hash.
+pub fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn documents() {
+        assert_eq!(storage_version_hash("apps/v1", "ControllerRevision"), "85nkx63pcBU=");
+        assert_eq!(api_group("autoscaling").unwrap()["preferredVersion"]["version"], "v2");
+        assert!(api_group("").is_none());
+        let pods = api_resources("", "v1").unwrap();
+        assert_eq!(pods["groupVersion"], "v1");
+        let names: Vec<&str> =
+            pods["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"pods/eviction") && names.contains(&"bindings"));
+        assert!(api_resources("apps", "v9").is_none());
+        let apps = aggregated(false, "v2");
+        assert_eq!(apps["items"].as_array().unwrap().first().unwrap()["metadata"]["name"], "apiregistration.k8s.io");
+        assert_eq!(aggregated(true, "v2")["items"].as_array().unwrap().len(), 1);
+    }
+}

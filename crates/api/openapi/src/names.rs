@@ -1,0 +1,60 @@
+//! How OpenAPI names groups, versions and types.
+
+use api_kinds::Resource;
+use api_schema::Message;
+
+/// `io.k8s.api.core.v1.Pod` of `k8s.io.api.core.v1.Pod`.
+pub(crate) fn type_name(message: &Message) -> String {
+    let name = message.name;
+    match name.strip_prefix("k8s.io.") {
+        Some(rest) => {
+            let rest = rest
+                .replace("apiextensions_apiserver", "apiextensions-apiserver")
+                .replace("kube_aggregator", "kube-aggregator");
+            format!("io.k8s.{rest}")
+        }
+        None => name.to_owned(),
+    }
+}
+
+/// `rbacAuthorization` of `rbac.authorization.k8s.io`, `core` of the core group.
+pub(crate) fn group_name(group: &str) -> String {
+    if group.is_empty() {
+        return "core".to_owned();
+    }
+    let mut parts = group.strip_suffix(".k8s.io").unwrap_or(group).split('.');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |name, part| name + &capital(part))
+}
+
+/// With a capital first letter.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+}
+
+/// `CoreV1`.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    capital(&group_name(group)) + &capital(version)
+}
+
+/// Path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.
+pub(crate) fn root(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// Group and version of the types of a proto package, from the kinds that it holds.
+pub(crate) fn gvk(message: &Message) -> Option<(&'static str, &'static str)> {
+    let package = package(message.name);
+    if package == "k8s.io.apimachinery.pkg.apis.meta.v1" {
+        return Some(("", "v1"));
+    }
+    let of = |resource: &'static Resource| {
+        (package == self::package(resource.message.name)).then_some((resource.group, resource.version))
+    };
+    api_kinds::resources().iter().find_map(of)
+}
+
+fn package(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(package, _)| package)
+}

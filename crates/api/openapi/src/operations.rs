@@ -1,0 +1,460 @@
+//! Paths and operations of a group and version, for version 3 of OpenAPI.
+
+use api_kinds::{Resource, Subresource};
+use api_schema::Message;
+use serde_json::{Map, Value, json};
+
+use crate::names::{capital, group_name, group_version, root, type_name};
+use crate::parameters::{self, path, query};
+use crate::schemas::{PATCH, PREFIX};
+
+/// Formats of bodies; CBOR is not among them.
+const FORMATS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const STREAMS: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const NAMESPACE: &str = "object name and auth scope, such as for teams and projects";
+
+/// Collects paths and the types that they use.
+pub(crate) struct Operations {
+    group: &'static str,
+    version: &'static str,
+    pub(crate) paths: Map<String, Value>,
+    pub(crate) messages: Vec<&'static Message>,
+}
+
+impl Operations {
+    /// All paths of a served version.
+    pub(crate) fn of(group: &'static str, version: &'static str) -> Self {
+        let mut operations = Self { group, version, paths: Map::new(), messages: Vec::new() };
+        operations.add_root();
+        for resource in api_kinds::served().filter(|resource| resource.group == group && resource.version == version) {
+            operations.add_resource(resource);
+            for subresource in &resource.subresources {
+                operations.add_subresource(resource, subresource);
+            }
+        }
+        operations
+    }
+
+    fn tag(&self) -> String {
+        format!("{}_{}", group_name(self.group), self.version)
+    }
+
+    fn id(&self, verb: &str, rest: &str) -> String {
+        format!("{verb}{}{rest}", group_version(self.group, self.version))
+    }
+
+    fn insert(&mut self, path: String, parameters: Vec<Value>, operations: Vec<(&'static str, Value)>) {
+        if operations.is_empty() {
+            return;
+        }
+        let mut item: Map<String, Value> = operations.into_iter().map(|(method, op)| (method.to_owned(), op)).collect();
+        if !parameters.is_empty() {
+            item.insert("parameters".to_owned(), Value::Array(parameters));
+        }
+        self.paths.insert(format!("/{path}"), Value::Object(item));
+    }
+
+    fn add_root(&mut self) {
+        let list = format!("{META}APIResourceList");
+        let operation = json!({
+            "description": "get available resources",
+            "operationId": self.id("get", "APIResources"),
+            "responses": responses(&["200"], FORMATS, &reference(&list)),
+            "tags": [self.tag()],
+        });
+        self.insert(format!("{}/", root(self.group, self.version)), Vec::new(), vec![("get", operation)]);
+    }
+
+    fn add_resource(&mut self, resource: &'static Resource) {
+        self.messages.push(resource.message);
+        let base = root(self.group, self.version);
+        let scope = if resource.namespaced { "Namespaced" } else { "" };
+        let folder = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let mut collection_parameters = scope_parameters(resource);
+        let collection = self.collection(resource, scope, &mut collection_parameters);
+        self.insert(format!("{base}/{folder}{}", resource.plural), collection_parameters, collection);
+        let mut parameters = vec![name_parameter(resource.kind)];
+        parameters.extend(scope_parameters(resource));
+        parameters.extend(query(&["pretty"]));
+        let named = self.named(resource, scope);
+        self.insert(format!("{base}/{folder}{}/{{name}}", resource.plural), parameters, named);
+        self.add_across(resource, &base);
+        self.add_watches(resource, &base, scope, folder);
+    }
+
+    /// Lists across namespaces.
+    fn add_across(&mut self, resource: &'static Resource, base: &str) {
+        if !resource.namespaced || !resource.has_verb("list") {
+            return;
+        }
+        let id = self.id("list", &format!("{}ForAllNamespaces", resource.kind));
+        let operation = self.list(resource, id, &[]);
+        self.insert(format!("{base}/{}", resource.plural), across_parameters(), vec![("get", operation)]);
+    }
+
+    fn add_watches(&mut self, resource: &'static Resource, base: &str, scope: &str, folder: &str) {
+        if !resource.has_verb("watch") {
+            return;
+        }
+        let event = format!("{META}WatchEvent");
+        let mut watch = |path: String, rest: String, action: &str, text: &str, parameters: Vec<Value>| {
+            let formats: Vec<&str> = FORMATS.iter().chain(STREAMS).copied().collect();
+            let operation = json!({
+                "description": text,
+                "operationId": self.id("watch", &rest),
+                "responses": responses(&["200"], &formats, &reference(&event)),
+                "tags": [self.tag()],
+                "x-kubernetes-action": action,
+                "x-kubernetes-group-version-kind": kind_of(resource),
+            });
+            self.insert(path, parameters, vec![("get", operation)]);
+        };
+        let all = "watch individual changes to a list of objects; the watch parameter of a list does the same";
+        let one = "watch changes to an object; a list with watch and a field selector does the same";
+        let kind = resource.kind;
+        let with_scope = || {
+            let mut parameters = scope_parameters(resource);
+            parameters.extend(across_parameters());
+            parameters
+        };
+        let path = format!("{base}/watch/{folder}{}", resource.plural);
+        watch(path.clone(), format!("{scope}{kind}List"), "watchlist", all, with_scope());
+        let mut parameters = with_scope();
+        parameters.push(name_parameter(kind));
+        watch(format!("{path}/{{name}}"), format!("{scope}{kind}"), "watch", one, parameters);
+        if resource.namespaced {
+            let path = format!("{base}/watch/{}", resource.plural);
+            watch(path, format!("{kind}ListForAllNamespaces"), "watchlist", all, across_parameters());
+        }
+    }
+
+    fn list(&mut self, resource: &'static Resource, id: String, parameters: &[&str]) -> Value {
+        let formats: Vec<&str> =
+            FORMATS.iter().chain(if resource.has_verb("watch") { STREAMS } else { &[] }).copied().collect();
+        let list = type_name(resource.message) + "List";
+        self.messages.extend(api_schema::schema().message(&format!("{}List", resource.message.name)));
+        let mut operation = json!({
+            "description": format!("list or watch objects of kind {}", resource.kind),
+            "operationId": id,
+            "responses": responses(&["200"], &formats, &reference(&list)),
+            "tags": [self.tag()],
+            "x-kubernetes-action": "list",
+            "x-kubernetes-group-version-kind": kind_of(resource),
+        });
+        put_parameters(&mut operation, query(parameters));
+        operation
+    }
+
+    fn collection(
+        &mut self,
+        resource: &'static Resource,
+        scope: &str,
+        parameters: &mut Vec<Value>,
+    ) -> Vec<(&'static str, Value)> {
+        let kind = resource.kind;
+        let (list, create) = (resource.has_verb("list"), resource.has_verb("create"));
+        let mut operations = Vec::new();
+        if list {
+            let id = self.id("list", &format!("{scope}{kind}"));
+            let own = if create { parameters::LIST } else { &[] };
+            operations.push(("get", self.list(resource, id, own)));
+        }
+        if create {
+            let own = if list { parameters::WRITE } else { &[] };
+            let id = self.id("create", &format!("{scope}{kind}"));
+            let text = format!("create a {kind}");
+            operations
+                .push(("post", self.write("post", id, text, own, &type_name(resource.message), &kind_of(resource))));
+        }
+        if resource.has_verb("deletecollection") {
+            let id = self.id("delete", &format!("Collection{scope}{kind}"));
+            let own = parameters::DELETE_COLLECTION;
+            let operation =
+                self.delete("deletecollection", id, format!("delete collection of {kind}"), own, resource, &["200"]);
+            operations.push(("delete", operation));
+        }
+        match (list, create) {
+            (false, _) => parameters.splice(0..0, query(parameters::WRITE)).for_each(drop),
+            (true, false) => parameters.extend(query(parameters::LIST)),
+            _ => {}
+        }
+        parameters.extend(query(&["pretty"]));
+        operations
+    }
+
+    fn named(&mut self, resource: &'static Resource, scope: &str) -> Vec<(&'static str, Value)> {
+        let kind = resource.kind;
+        let (name, gvk) = (type_name(resource.message), kind_of(resource));
+        let mut operations =
+            self.read_and_write(&resource.verbs, &format!("{scope}{kind}"), "the specified", kind, &name, &gvk);
+        if resource.has_verb("delete") {
+            let id = self.id("delete", &format!("{scope}{kind}"));
+            let codes: &[&str] = &["200", "202"];
+            let operation = self.delete("delete", id, format!("delete a {kind}"), parameters::DELETE, resource, codes);
+            operations.push(("delete", operation));
+        }
+        operations
+    }
+
+    fn read_and_write(
+        &mut self,
+        verbs: &[&str],
+        rest: &str,
+        of: &str,
+        kind: &str,
+        name: &str,
+        gvk: &Value,
+    ) -> Vec<(&'static str, Value)> {
+        let mut operations = Vec::new();
+        if verbs.contains(&"get") {
+            operations.push((
+                "get",
+                json!({
+                    "description": format!("read {of} {kind}"),
+                    "operationId": self.id("read", rest),
+                    "responses": responses(&["200"], FORMATS, &reference(name)),
+                    "tags": [self.tag()],
+                    "x-kubernetes-action": "get",
+                    "x-kubernetes-group-version-kind": gvk,
+                }),
+            ));
+        }
+        if verbs.contains(&"update") {
+            let (id, text) = (self.id("replace", rest), format!("replace {of} {kind}"));
+            operations.push(("put", self.write("put", id, text, parameters::WRITE, name, gvk)));
+        }
+        if verbs.contains(&"patch") {
+            let (id, text) = (self.id("patch", rest), format!("partially update {of} {kind}"));
+            operations.push(("patch", self.write("patch", id, text, parameters::PATCH, name, gvk)));
+        }
+        operations
+    }
+
+    fn write(&self, method: &str, id: String, text: String, parameters: &[&str], name: &str, gvk: &Value) -> Value {
+        let codes: &[&str] = if method == "post" { &["200", "201", "202"] } else { &["200", "201"] };
+        let body = match method {
+            "patch" => body(PATCHES, PATCH),
+            _ => body(&["*/*"], name),
+        };
+        let mut operation = json!({
+            "description": text,
+            "operationId": id,
+            "requestBody": body,
+            "responses": responses(codes, FORMATS, &reference(name)),
+            "tags": [self.tag()],
+            "x-kubernetes-action": method,
+            "x-kubernetes-group-version-kind": gvk,
+        });
+        put_parameters(&mut operation, query(parameters));
+        operation
+    }
+
+    fn delete(
+        &self,
+        action: &str,
+        id: String,
+        text: String,
+        parameters: &[&str],
+        resource: &Resource,
+        codes: &[&str],
+    ) -> Value {
+        // Pods, services and the like answer with the object instead of a Status.
+        let returns_object = action == "delete"
+            && matches!(
+                resource.kind,
+                "Pod"
+                    | "Service"
+                    | "ServiceAccount"
+                    | "PodTemplate"
+                    | "PersistentVolume"
+                    | "PersistentVolumeClaim"
+                    | "ResourceQuota"
+                    | "StorageClass"
+                    | "CSIDriver"
+                    | "CSINode"
+                    | "VolumeAttachment"
+                    | "VolumeAttributesClass"
+            );
+        let name = if returns_object { type_name(resource.message) } else { format!("{META}Status") };
+        let mut options = body(&["*/*"], &format!("{META}DeleteOptions"));
+        if let Value::Object(map) = &mut options {
+            map.remove("required");
+        }
+        let mut operation = json!({
+            "description": text,
+            "operationId": id,
+            "requestBody": options,
+            "responses": responses(codes, FORMATS, &reference(&name)),
+            "tags": [self.tag()],
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": kind_of(resource),
+        });
+        put_parameters(&mut operation, query(parameters));
+        operation
+    }
+
+    fn add_subresource(&mut self, resource: &'static Resource, subresource: &'static Subresource) {
+        let scope = if resource.namespaced { "Namespaced" } else { "" };
+        let folder = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let path =
+            format!("{}/{folder}{}/{{name}}/{}", root(self.group, self.version), resource.plural, subresource.name);
+        let rest = format!("{scope}{}{}", resource.kind, sub_name(subresource.name));
+        let gvk = json!({"group": subresource.group, "version": subresource.version, "kind": subresource.kind});
+        let mut parameters = vec![name_parameter(subresource.kind)];
+        parameters.extend(scope_parameters(resource));
+        if subresource.name == "log" {
+            parameters.extend(query(parameters::connection("log", resource.plural)));
+            let operation = self.log(&rest, resource.kind, &gvk);
+            self.insert(path, parameters, vec![("get", operation)]);
+        } else if matches!(subresource.name, "exec" | "attach" | "portforward" | "proxy") {
+            self.add_connection(resource, subresource, path, &rest, &gvk, parameters);
+        } else {
+            self.add_object_subresource(resource, subresource, path, &rest, &gvk, parameters);
+        }
+    }
+
+    fn log(&self, rest: &str, kind: &str, gvk: &Value) -> Value {
+        let formats: Vec<&str> = FORMATS.iter().chain(&["text/plain"]).copied().collect();
+        json!({
+            "description": format!("read log of the specified {kind}"),
+            "operationId": self.id("read", rest),
+            "responses": responses(&["200"], &formats, &json!({"type": "string"})),
+            "tags": [self.tag()],
+            "x-kubernetes-action": "get",
+            "x-kubernetes-group-version-kind": gvk,
+        })
+    }
+
+    fn add_object_subresource(
+        &mut self,
+        resource: &'static Resource,
+        subresource: &'static Subresource,
+        path: String,
+        rest: &str,
+        gvk: &Value,
+        mut parameters: Vec<Value>,
+    ) {
+        let Some(message) = subresource.message else { return };
+        self.messages.push(message);
+        let (name, of) = (type_name(message), format!("{} of the specified", subresource.name));
+        let mut operations = self.read_and_write(&subresource.verbs, rest, &of, resource.kind, &name, gvk);
+        if subresource.verbs.contains(&"create") {
+            let text = format!("create {} of a {}", subresource.name, resource.kind);
+            let id = self.id("create", rest);
+            operations.push(("post", self.write("post", id, text, &[], &name, gvk)));
+        }
+        if operations.len() == 1 {
+            parameters.splice(0..0, query(parameters::WRITE));
+        }
+        parameters.extend(query(&["pretty"]));
+        self.insert(path, parameters, operations);
+    }
+
+    fn add_connection(
+        &mut self,
+        resource: &'static Resource,
+        subresource: &'static Subresource,
+        path: String,
+        rest: &str,
+        gvk: &Value,
+        mut parameters: Vec<Value>,
+    ) {
+        let methods: &[&'static str] = match subresource.name {
+            "proxy" => &["delete", "get", "head", "options", "patch", "post", "put"],
+            _ => &["get", "post"],
+        };
+        let operations = |suffix: &str| -> Vec<(&'static str, Value)> {
+            let operation = |method: &&'static str| {
+                let id = format!("connect{}{}{rest}{suffix}", group_version(self.group, self.version), capital(method));
+                let text =
+                    format!("connect {} requests to {} of {}", method.to_uppercase(), subresource.name, resource.kind);
+                (
+                    *method,
+                    json!({
+                        "description": text,
+                        "operationId": id,
+                        "responses": responses(&["200"], &["*/*"], &json!({"type": "string"})),
+                        "tags": [self.tag()],
+                        "x-kubernetes-action": "connect",
+                        "x-kubernetes-group-version-kind": gvk,
+                    }),
+                )
+            };
+            methods.iter().map(operation).collect()
+        };
+        let plain = operations("");
+        let with_path = (subresource.name == "proxy").then(|| operations("WithPath"));
+        parameters.extend(query(parameters::connection(subresource.name, resource.plural)));
+        self.insert(path.clone(), parameters.clone(), plain);
+        if let Some(with_path) = with_path {
+            parameters.push(crate::parameters::path("path", "path to the resource".to_owned()));
+            self.insert(format!("{path}/{{path}}"), parameters, with_path);
+        }
+    }
+}
+
+/// How operation ids name a subresource.
+fn sub_name(name: &str) -> String {
+    match name {
+        "ephemeralcontainers" => "Ephemeralcontainers".to_owned(),
+        name => capital(name),
+    }
+}
+
+fn kind_of(resource: &Resource) -> Value {
+    json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
+}
+
+fn name_parameter(kind: &str) -> Value {
+    path("name", format!("name of the {kind}"))
+}
+
+fn scope_parameters(resource: &Resource) -> Vec<Value> {
+    if resource.namespaced { vec![path("namespace", NAMESPACE.to_owned())] } else { Vec::new() }
+}
+
+/// Parameters of lists and watches that stand on the path itself.
+fn across_parameters() -> Vec<Value> {
+    let mut parameters = query(parameters::LIST);
+    parameters.extend(query(&["pretty"]));
+    parameters
+}
+
+fn put_parameters(operation: &mut Value, parameters: Vec<Value>) {
+    if let (Value::Object(map), false) = (operation, parameters.is_empty()) {
+        map.insert("parameters".to_owned(), Value::Array(parameters));
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("{PREFIX}{name}")})
+}
+
+fn content(formats: &[&str], schema: &Value) -> Value {
+    formats.iter().map(|format| ((*format).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+}
+
+fn body(formats: &[&str], name: &str) -> Value {
+    json!({"content": content(formats, &reference(name)), "required": true})
+}
+
+fn responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
+    let mut all = Map::new();
+    for code in codes {
+        let text = match *code {
+            "201" => "Created",
+            "202" => "Accepted",
+            _ => "OK",
+        };
+        all.insert((*code).to_owned(), json!({"description": text, "content": content(formats, schema)}));
+    }
+    all.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+    Value::Object(all)
+}

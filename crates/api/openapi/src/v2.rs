@@ -1,0 +1,135 @@
+//! OpenAPI version 2: one document of everything, made from the parts of version 3.
+
+use serde_json::{Map, Value, json};
+
+use crate::descriptions::Descriptions;
+use crate::operations::Operations;
+use crate::v3;
+
+/// `/openapi/v2`.
+pub fn document() -> Value {
+    let descriptions = Descriptions::load();
+    let (mut paths, mut definitions) = (Map::new(), Map::new());
+    let all: Vec<(&'static str, &'static str)> = v3::versions().collect();
+    for (group, version) in v3::versions() {
+        let mut operations = Operations::of(group, version);
+        definitions.extend(
+            v3::components(&operations, &all, &descriptions)
+                .into_iter()
+                .map(|(name, schema)| (name, definition(schema))),
+        );
+        let of_version = std::mem::take(&mut operations.paths);
+        paths.extend(of_version.into_iter().map(|(path, item)| (path, path_item(item))));
+    }
+    json!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "paths": paths,
+        "definitions": definitions,
+        "securityDefinitions": {"BearerToken": {
+            "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+        }},
+        "security": [{"BearerToken": []}],
+    })
+}
+
+/// Version 2 has no `allOf` around references and no `oneOf`; texts stand for numbers or strings.
+fn definition(schema: Value) -> Value {
+    let Value::Object(map) = schema else { return schema };
+    let mut out = Map::new();
+    for (key, value) in map {
+        match (key.as_str(), value) {
+            ("allOf", Value::Array(list)) => {
+                if let Some(Value::Object(reference)) = list.into_iter().next() {
+                    out.extend(reference.into_iter().map(|(key, value)| (key, pointed(value))));
+                }
+            }
+            ("oneOf", Value::Array(_)) => drop(out.insert("type".to_owned(), Value::from("string"))),
+            ("$ref", value) => drop(out.insert(key, pointed(value))),
+            ("properties", Value::Object(members)) => {
+                let members: Map<String, Value> =
+                    members.into_iter().map(|(name, schema)| (name, definition(schema))).collect();
+                out.insert(key, Value::Object(members));
+            }
+            ("items" | "additionalProperties", value) => drop(out.insert(key, definition(value))),
+            (_, value) => drop(out.insert(key, value)),
+        }
+    }
+    Value::Object(out)
+}
+
+fn pointed(reference: Value) -> Value {
+    match reference.as_str() {
+        Some(text) => Value::from(text.replace("#/components/schemas/", "#/definitions/")),
+        None => reference,
+    }
+}
+
+fn path_item(item: Value) -> Value {
+    let Value::Object(map) = item else { return item };
+    let convert = |(method, value): (String, Value)| match (method.as_str(), value) {
+        ("parameters", Value::Array(list)) => (method, Value::Array(list.into_iter().map(parameter).collect())),
+        (_, value) => (method, operation(value)),
+    };
+    map.into_iter().map(convert).collect::<Map<_, _>>().into()
+}
+
+/// Schemas of parameters stand in the parameter itself.
+fn parameter(parameter: Value) -> Value {
+    let Value::Object(mut map) = parameter else { return parameter };
+    if let Some(Value::Object(schema)) = map.remove("schema") {
+        map.extend(schema);
+    }
+    Value::Object(map)
+}
+
+fn operation(operation: Value) -> Value {
+    let Value::Object(mut map) = operation else { return operation };
+    let mut parameters: Vec<Value> = match map.remove("parameters") {
+        Some(Value::Array(list)) => list.into_iter().map(parameter).collect(),
+        _ => Vec::new(),
+    };
+    let mut consumes = vec!["*/*".to_owned()];
+    if let Some(body) = map.remove("requestBody") {
+        consumes = formats(&body);
+        let schema = first_schema(&body).map(definition);
+        let required = body.get("required").is_some();
+        let mut entry = json!({"in": "body", "name": "body", "schema": schema});
+        if let (Value::Object(entry), true) = (&mut entry, required) {
+            entry.insert("required".to_owned(), Value::Bool(true));
+        }
+        parameters.insert(0, entry);
+    }
+    let mut produces = Vec::new();
+    if let Some(Value::Object(responses)) = map.get_mut("responses") {
+        for response in responses.values_mut() {
+            if produces.is_empty() {
+                produces = formats(response);
+            }
+            *response = self::response(response);
+        }
+    }
+    if !parameters.is_empty() {
+        map.insert("parameters".to_owned(), Value::Array(parameters));
+    }
+    map.insert("consumes".to_owned(), json!(consumes));
+    map.insert("produces".to_owned(), json!(produces));
+    map.insert("schemes".to_owned(), json!(["https"]));
+    Value::Object(map)
+}
+
+fn formats(body: &Value) -> Vec<String> {
+    body.get("content").and_then(Value::as_object).into_iter().flat_map(|content| content.keys().cloned()).collect()
+}
+
+fn first_schema(body: &Value) -> Option<Value> {
+    body.get("content")?.as_object()?.values().next()?.get("schema").cloned()
+}
+
+fn response(response: &Value) -> Value {
+    let mut out = json!({"description": response.get("description")});
+    if let (Value::Object(map), Some(schema)) = (&mut out, first_schema(response)) {
+        map.insert("schema".to_owned(), definition(schema));
+    }
+    out
+}

@@ -1,0 +1,75 @@
+//! OpenAPI version 3: an index and a document for each group and version.
+//!
+//! A document depends on nothing but the program, so its hash is one over name and data: the index costs no document.
+
+use api_schema::schema;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::descriptions::Descriptions;
+use crate::names::root;
+use crate::operations::Operations;
+use crate::schemas::{PATCH, closure};
+
+const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
+const SHARED: [&str; 4] = ["APIResourceList", "DeleteOptions", "Status", "WatchEvent"];
+
+/// `/openapi/v3`: paths of the documents with their hashes.
+pub fn index() -> Value {
+    let mut paths = Map::new();
+    for (group, version) in versions() {
+        let path = root(group, version);
+        let url = format!("/openapi/v3/{path}?hash={}", hash(&path));
+        paths.insert(path, json!({"serverRelativeURL": url}));
+    }
+    json!({"paths": paths})
+}
+
+/// Hash of the document of a path (`apis/apps/v1`), for its URL and entity tag.
+pub fn hash(path: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    hasher.update(include_str!("../../schema/data/v1.36.txt"));
+    hasher.update(include_str!("../../kinds/data/v1.36.txt"));
+    hasher.update(path);
+    hasher.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+pub(crate) fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    api_kinds::groups().iter().flat_map(|group| group.versions.iter().map(move |version| (group.name, *version)))
+}
+
+/// The document of a path such as `api/v1` or `apis/apps/v1`; `None` when nothing is served there.
+pub fn document(path: &str) -> Option<Value> {
+    let (group, version) = versions().find(|(group, version)| root(group, version) == path)?;
+    let operations = Operations::of(group, version);
+    let components = components(&operations, &[(group, version)], &Descriptions::load());
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "paths": operations.paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"BearerToken": {
+                "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+            }},
+        },
+    }))
+}
+
+pub(crate) fn components(
+    operations: &Operations,
+    groups: &[(&'static str, &'static str)],
+    descriptions: &Descriptions,
+) -> Map<String, Value> {
+    let shared = SHARED.iter().filter_map(|name| schema().message(&format!("{META}{name}")));
+    let mut schemas = closure(operations.messages.iter().copied().chain(shared), groups, descriptions);
+    schemas.insert(
+        PATCH.to_owned(),
+        json!({
+            "type": "object",
+            "description": descriptions.of_type(PATCH).unwrap_or_else(|| "A patch of an object.".to_owned()),
+        }),
+    );
+    schemas
+}

@@ -1,0 +1,271 @@
+//! JSON Patch (RFC 6902), with what the Go library does differently: `replace` of an absent member adds it, `test` of an
+//! absent member against null holds, negative indexes count from the end.
+//!
+//! What copies add up to is bounded, so that a few doublings cannot fill the memory.
+
+use serde_json::Value;
+
+use crate::PatchError;
+
+/// The most operations a patch may have.
+const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes that copies may add.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// Applies a JSON patch, given as bytes, to a tree. The tree should be the explicit one (`api_codec::json::explicit`).
+pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
+    let operations: Vec<Value> = serde_json::from_slice(patch)
+        .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(PatchError::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        )));
+    }
+    let mut document = Document { root: original, copied: 0 };
+    for operation in &operations {
+        document.apply(operation)?;
+    }
+    Ok(document.root)
+}
+
+struct Document {
+    root: Value,
+    copied: usize,
+}
+
+fn inapplicable<T>(text: String) -> Result<T, PatchError> {
+    Err(PatchError::Inapplicable(text))
+}
+
+impl Document {
+    fn apply(&mut self, operation: &Value) -> Result<(), PatchError> {
+        let text = |name: &str| operation.get(name).and_then(Value::as_str);
+        let missing = |name: &str| PatchError::Inapplicable(format!("operation missing {name} field: missing value"));
+        let kind = text("op").unwrap_or("unknown");
+        let path = || text("path").ok_or_else(|| missing("path"));
+        let from = || text("from").ok_or_else(|| missing("from"));
+        let value = || operation.get("value").cloned().unwrap_or(Value::Null);
+        match kind {
+            "add" => self.add(path()?, value(), kind),
+            "remove" => self.remove(path()?, kind).map(drop),
+            "replace" => self.replace(path()?, value()),
+            "test" => self.test(path()?, &value()),
+            "move" => {
+                let moved = self.remove(from()?, kind)?;
+                self.add(path()?, moved, kind)
+            }
+            "copy" => {
+                let copied = self.get(from()?).cloned();
+                let Some(copied) = copied else {
+                    return inapplicable(format!(
+                        "copy operation does not apply: doc is missing from path: {:?}: missing value",
+                        from()?
+                    ));
+                };
+                self.count(&copied)?;
+                self.add(path()?, copied, kind)
+            }
+            _ => inapplicable(format!("Unexpected kind: {kind}")),
+        }
+    }
+
+    fn count(&mut self, copied: &Value) -> Result<(), PatchError> {
+        self.copied += size(copied);
+        if self.copied <= MAX_COPIED {
+            return Ok(());
+        }
+        inapplicable(format!(
+            "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
+            self.copied
+        ))
+    }
+
+    fn get(&self, path: &str) -> Option<&Value> {
+        segments(path).iter().try_fold(&self.root, |value, key| match value {
+            Value::Object(map) => map.get(key),
+            Value::Array(list) => list.get(index(key, list.len())?),
+            _ => None,
+        })
+    }
+
+    /// The container that holds the last segment of a path, and that segment.
+    fn container(&mut self, path: &str, kind: &str) -> Result<(&mut Value, String), PatchError> {
+        let mut keys = segments(path);
+        let last = keys.pop().unwrap_or_default();
+        let container = keys.iter().try_fold(&mut self.root, |value, key| match value {
+            Value::Object(map) => map.get_mut(key),
+            Value::Array(list) => {
+                let at = index(key, list.len())?;
+                list.get_mut(at)
+            }
+            _ => None,
+        });
+        match container {
+            Some(container @ (Value::Object(_) | Value::Array(_))) => Ok((container, last)),
+            _ => inapplicable(format!("{kind} operation does not apply: doc is missing path: {path:?}: missing value")),
+        }
+    }
+
+    fn add(&mut self, path: &str, value: Value, kind: &str) -> Result<(), PatchError> {
+        if path.is_empty() {
+            self.root = value;
+            return Ok(());
+        }
+        let (container, key) = self.container(path, kind)?;
+        match container {
+            Value::Object(map) => {
+                map.insert(key, value);
+                Ok(())
+            }
+            Value::Array(list) if key == "-" => {
+                list.push(value);
+                Ok(())
+            }
+            Value::Array(list) => match index(&key, list.len() + 1) {
+                Some(at) => {
+                    list.insert(at, value);
+                    Ok(())
+                }
+                None => bad_index(kind, path, &key),
+            },
+            _ => bad_index(kind, path, &key),
+        }
+    }
+
+    fn replace(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
+        if path.is_empty() {
+            self.root = value;
+            return Ok(());
+        }
+        let (container, key) = self.container(path, "replace")?;
+        match container {
+            Value::Object(map) => {
+                map.insert(key, value);
+                Ok(())
+            }
+            Value::Array(list) => match index(&key, list.len()).and_then(|at| list.get_mut(at)) {
+                Some(slot) => {
+                    *slot = value;
+                    Ok(())
+                }
+                None => {
+                    inapplicable(format!("replace operation does not apply: doc is missing key: {path}: missing value"))
+                }
+            },
+            _ => bad_index("replace", path, &key),
+        }
+    }
+
+    fn remove(&mut self, path: &str, kind: &str) -> Result<Value, PatchError> {
+        let (container, key) = self.container(path, kind)?;
+        let removed = match container {
+            Value::Object(map) => map.remove(&key),
+            Value::Array(list) => index(&key, list.len()).map(|at| list.remove(at)),
+            _ => None,
+        };
+        removed.map_or_else(
+            || {
+                inapplicable(format!(
+                    "error in {kind} for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+                ))
+            },
+            Ok,
+        )
+    }
+
+    fn test(&self, path: &str, value: &Value) -> Result<(), PatchError> {
+        if equal(self.get(path).unwrap_or(&Value::Null), value) {
+            return Ok(());
+        }
+        inapplicable(format!("testing value {path} failed: test failed"))
+    }
+}
+
+fn bad_index<T>(kind: &str, path: &str, key: &str) -> Result<T, PatchError> {
+    inapplicable(format!(
+        "error in {kind} for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
+    ))
+}
+
+fn segments(path: &str) -> Vec<String> {
+    path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+fn index(key: &str, length: usize) -> Option<usize> {
+    let at: i64 = key.parse().ok()?;
+    let length = i64::try_from(length).ok()?;
+    let at = if at < 0 { at + length } else { at };
+    usize::try_from(at).ok().filter(|_| at < length)
+}
+
+/// Equal as JSON: 1 and 1.0 are.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// About the bytes that a value takes as JSON.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(list) => 2 + list.iter().map(|item| size(item) + 1).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(key, item)| key.len() + 4 + size(item)).sum::<usize>(),
+        _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn operations() {
+        let check = |patch: Value, want: Option<Value>| {
+            let got = json_patch(json!({"data": {"a": "1"}, "list": [1, 2]}), patch.to_string().as_bytes());
+            assert_eq!(got.as_ref().ok(), want.as_ref(), "{patch} {got:?}");
+        };
+        let whole = |data: Value, list: Value| Some(json!({"data": data, "list": list}));
+        check(
+            json!([{"op": "add", "path": "/data/b", "value": "2"}]),
+            whole(json!({"a": "1", "b": "2"}), json!([1, 2])),
+        );
+        check(
+            json!([{"op": "replace", "path": "/data/b", "value": "2"}]),
+            whole(json!({"a": "1", "b": "2"}), json!([1, 2])),
+        );
+        check(
+            json!([{"op": "move", "from": "/data/a", "path": "/data/z~1y"}]),
+            whole(json!({"z/y": "1"}), json!([1, 2])),
+        );
+        check(json!([{"op": "add", "path": "/list/-", "value": 3}]), whole(json!({"a": "1"}), json!([1, 2, 3])));
+        check(json!([{"op": "add", "path": "/list/0", "value": 0}]), whole(json!({"a": "1"}), json!([0, 1, 2])));
+        check(json!([{"op": "remove", "path": "/list/-1"}]), whole(json!({"a": "1"}), json!([1])));
+        check(json!([{"op": "test", "path": "/data/none", "value": null}]), whole(json!({"a": "1"}), json!([1, 2])));
+        check(json!([{"op": "test", "path": "/data/a", "value": "2"}]), None);
+        check(json!([{"op": "add", "path": "/none/a", "value": "2"}]), None);
+        check(json!([{"op": "remove", "path": "/data/none"}]), None);
+        check(json!([{"op": "add", "path": "/list/9", "value": 1}]), None);
+        check(json!([{"op": "bogus", "path": "/data/a"}]), None);
+        check(json!([{"op": "add"}]), None);
+    }
+
+    #[test]
+    fn bounds() {
+        let many = json!(vec![json!({"op": "test", "path": "/a", "value": null}); MAX_OPERATIONS + 1]);
+        assert!(matches!(json_patch(json!({}), many.to_string().as_bytes()), Err(PatchError::TooLarge(_))));
+        let copies: Vec<Value> =
+            (0..60).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/a{n}")})).collect();
+        let outcome = json_patch(json!({"data": {"a": "1"}}), json!(copies).to_string().as_bytes());
+        assert!(matches!(outcome, Err(PatchError::Inapplicable(_))));
+        assert!(matches!(json_patch(json!({}), b"{}"), Err(PatchError::Malformed(_))));
+    }
+}

@@ -1,0 +1,269 @@
+//! Strategic merge patch.
+//!
+//! Structs and maps merge by member. Lists are replaced unless the schema says that they merge: lists of objects by their
+//! merge key, lists of primitives as sets. Directives in the patch (`$patch`, `$retainKeys`,
+//! `$deleteFromPrimitiveList/..`, `$setElementOrder/..`) say the rest.
+
+mod order;
+
+use api_schema::{Field, Message, Shape, Type};
+use serde_json::{Map, Value};
+
+use crate::PatchError;
+use order::{in_order, partition};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder/";
+
+/// Applies a strategic merge patch to an object of the type.
+pub fn strategic_merge(message: &'static Message, original: Value, patch: &Value) -> Result<Value, PatchError> {
+    let Value::Object(patch) = patch else {
+        return Err(PatchError::Malformed("the patch must be an object".to_owned()));
+    };
+    let original = match original {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    merge_map(original, patch.clone(), At::Struct(message)).map(Value::Object)
+}
+
+/// What the schema says about the place that is being merged.
+#[derive(Clone, Copy)]
+enum At {
+    Struct(&'static Message),
+    Map(&'static Type),
+    Unknown,
+}
+
+impl At {
+    fn of(ty: &'static Type) -> Self {
+        match ty {
+            Type::Map(inner) => At::Map(inner),
+            Type::Message(_) | Type::List(_) => match ty.message() {
+                Some(message) if message.shape == Shape::Struct => At::Struct(message),
+                _ => At::Unknown,
+            },
+            _ => At::Unknown,
+        }
+    }
+
+    /// The field of that name and the place below it.
+    fn below(self, key: &str) -> (Option<&'static Field>, At) {
+        match self {
+            At::Struct(message) => match message.field(key) {
+                Some(field) => (Some(field), At::of(&field.ty)),
+                None => (None, At::Unknown),
+            },
+            At::Map(inner) => (None, At::of(inner)),
+            At::Unknown => (None, At::Unknown),
+        }
+    }
+}
+
+type Object = Map<String, Value>;
+
+fn bad<T>(text: String) -> Result<T, PatchError> {
+    Err(PatchError::Directive(text))
+}
+
+fn unknown_type<T>(directive: &Value, map: &Object) -> Result<T, PatchError> {
+    let name = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
+    bad(format!("unknown patch type: {name} in map: {}", Value::Object(map.clone())))
+}
+
+fn merge_map(mut original: Object, mut patch: Object, at: At) -> Result<Object, PatchError> {
+    if let Some(directive) = patch.remove(PATCH) {
+        return match directive.as_str() {
+            Some("replace") => Ok(without_directives(patch)),
+            Some("delete") => Ok(Map::new()),
+            Some("merge") => merge_map(original, patch, at),
+            _ => unknown_type(&directive, &patch),
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    merge_ordered_lists(&mut original, &mut patch, at)?;
+    for (key, change) in patch {
+        if let Some(name) = key.strip_prefix(DELETE_FROM) {
+            delete_from_list(&mut original, name, &change)?;
+        } else if change.is_null() {
+            original.remove(&key);
+        } else {
+            let merged = merge_member(original.remove(&key), change, &key, at)?;
+            original.insert(key, merged);
+        }
+    }
+    Ok(original)
+}
+
+fn merge_member(before: Option<Value>, change: Value, key: &str, at: At) -> Result<Value, PatchError> {
+    let (field, below) = at.below(key);
+    match (before, change) {
+        (Some(Value::Object(_)), change @ Value::Object(_)) if field.is_some_and(|field| field.patch_replace) => {
+            Ok(change)
+        }
+        (Some(Value::Object(before)), Value::Object(change)) => merge_map(before, change, below).map(Value::Object),
+        (Some(Value::Array(before)), Value::Array(change)) => match field {
+            Some(field) if field.patch_merge => merge_list(before, change, field.patch_key, below).map(Value::Array),
+            _ => Ok(Value::Array(change)),
+        },
+        (_, change) => Ok(settled(change)),
+    }
+}
+
+/// A value of the patch that has nothing to merge with: nulls and directives are left out.
+fn settled(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(without_directives(map)),
+        Value::Array(list) => {
+            let is_directive = |item: &Value| item.get(PATCH).is_some();
+            Value::Array(list.into_iter().filter(|item| !is_directive(item)).map(settled).collect())
+        }
+        value => value,
+    }
+}
+
+fn without_directives(map: Object) -> Object {
+    let keeps = |key: &str, value: &Value| {
+        let directive =
+            key == PATCH || key == RETAIN_KEYS || key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
+        !directive && !value.is_null()
+    };
+    map.into_iter().filter(|(key, value)| keeps(key, value)).map(|(key, value)| (key, settled(value))).collect()
+}
+
+/// `$retainKeys`: members that it does not name are removed; the patch may not set others.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(list) = &directive else {
+        return bad("invalid patch format of retainKeys".to_owned());
+    };
+    let named = |key: &str| list.iter().any(|item| item.as_str() == Some(key));
+    let exempt = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
+    if patch.iter().any(|(key, value)| !value.is_null() && !exempt(key) && !named(key)) {
+        return bad("invalid patch format of retainKeys".to_owned());
+    }
+    original.retain(|key, _| named(key));
+    Ok(())
+}
+
+fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(), PatchError> {
+    let Value::Array(gone) = gone else { return bad(format!("{DELETE_FROM}{name} is no list")) };
+    if let Some(Value::Array(list)) = original.get_mut(name) {
+        list.retain(|item| !gone.contains(item));
+    }
+    Ok(())
+}
+
+/// `$setElementOrder`: the list is merged here and then put in that order, what only the server has in between.
+fn merge_ordered_lists(original: &mut Object, patch: &mut Object, at: At) -> Result<(), PatchError> {
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
+    for directive in directives {
+        let (Some(Value::Array(order)), Some(name)) = (patch.remove(&directive), directive.strip_prefix(SET_ORDER))
+        else {
+            return bad(format!("{directive} is no list"));
+        };
+        let (field, below) = at.below(name);
+        let key = field.map_or("", |field| field.patch_key);
+        let before = as_list(original.remove(name));
+        let change = as_list(patch.remove(name));
+        let server_order = before.clone().unwrap_or_default();
+        let merged = match (before, change) {
+            (None, None) => continue,
+            (Some(before), None) => before,
+            (None, Some(change)) => as_list(Some(settled(Value::Array(change)))).unwrap_or_default(),
+            (Some(before), Some(change)) if field.is_some_and(|field| field.patch_merge) => {
+                check_order(&change, &order, key)?;
+                merge_list(before, change, key, below)?
+            }
+            (Some(_), Some(change)) => change,
+        };
+        let (in_patch, server_only) = partition(merged, &order, key);
+        original.insert(name.to_owned(), Value::Array(in_order(in_patch, server_only, &order, &server_order, key)));
+    }
+    Ok(())
+}
+
+fn as_list(value: Option<Value>) -> Option<Vec<Value>> {
+    match value {
+        Some(Value::Array(list)) => Some(list),
+        _ => None,
+    }
+}
+
+/// Every element that the patch sets must stand in the order list.
+fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
+    let is_kept = |item: &&Value| item.get(PATCH).is_none();
+    match change.iter().filter(is_kept).find(|item| order::position(order, item, key).is_none()) {
+        Some(item) => bad(format!(
+            "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n: {item} is missing",
+            Value::from(change.to_vec()),
+            Value::from(order.to_vec())
+        )),
+        None => Ok(()),
+    }
+}
+
+fn merge_list(original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Result<Vec<Value>, PatchError> {
+    let objects = original.iter().chain(&patch).any(Value::is_object);
+    if !objects {
+        let order = original.clone();
+        let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
+        for item in original.into_iter().chain(patch.iter().cloned()) {
+            if !merged.contains(&item) {
+                merged.push(item);
+            }
+        }
+        let (in_patch, server_only) = partition(merged, &patch, "");
+        return Ok(in_order(in_patch, server_only, &patch, &order, ""));
+    }
+    if key.is_empty() {
+        return bad("cannot merge lists without merge key".to_owned());
+    }
+    merge_objects(original, patch, key, at)
+}
+
+fn merge_objects(mut original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Result<Vec<Value>, PatchError> {
+    let (mut changes, mut replace) = (Vec::with_capacity(patch.len()), false);
+    for item in patch {
+        let Value::Object(map) = item else { return bad("list element is no object".to_owned()) };
+        match map.get(PATCH).map(Value::as_str) {
+            None => changes.push(map),
+            Some(Some("replace")) => replace = true,
+            Some(Some("delete")) => {
+                let value = merge_value(&map, key)?.clone();
+                original.retain(|item| item.get(key) != Some(&value));
+            }
+            Some(Some("merge")) => return bad("merging lists cannot yet be specified in the patch".to_owned()),
+            Some(_) => return unknown_type(map.get(PATCH).unwrap_or(&Value::Null), &map),
+        }
+    }
+    if replace {
+        return Ok(changes.into_iter().map(without_directives).map(Value::Object).collect());
+    }
+    let server_order = original.clone();
+    let patch_order: Vec<Value> = changes.iter().cloned().map(Value::Object).collect();
+    for change in changes {
+        let value = merge_value(&change, key)?.clone();
+        match original.iter_mut().find(|item| item.get(key) == Some(&value)) {
+            Some(slot) => {
+                let before = slot.as_object_mut().map(std::mem::take).unwrap_or_default();
+                *slot = Value::Object(merge_map(before, change, at)?);
+            }
+            None => original.push(Value::Object(without_directives(change))),
+        }
+    }
+    let (in_patch, server_only) = partition(original, &patch_order, key);
+    Ok(in_order(in_patch, server_only, &patch_order, &server_order, key))
+}
+
+fn merge_value<'a>(map: &'a Object, key: &str) -> Result<&'a Value, PatchError> {
+    match map.get(key) {
+        Some(value) => Ok(value),
+        None => bad(format!("map: {} does not contain declared merge key: {key}", Value::Object(map.clone()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Reads the data file, once.
+//!
+//! The file is lines of words: `package SHORT PROTO`, `enum NAME "VALUE"..`, `message NAME [SHAPE]`, and below a message
+//! its fields as ` JSON NUMBER TYPE WORD..`. It is part of the program, so a malformed line is a bug: it is caught by the
+//! test below and otherwise the line is passed over.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::model::{Enum, Field, ListKind, Message, MessageId, Omit, Schema, Shape, Type};
+
+const DATA: &str = include_str!("../data/v1.36.txt");
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Loader::default().load(DATA));
+
+/// The schema of all built-in types.
+pub fn schema() -> &'static Schema {
+    &SCHEMA
+}
+
+#[derive(Default)]
+struct Loader {
+    packages: HashMap<&'static str, &'static str>,
+    enums: HashMap<&'static str, &'static Enum>,
+    ids: HashMap<&'static str, MessageId>,
+    messages: Vec<Message>,
+}
+
+impl Loader {
+    fn load(mut self, data: &'static str) -> Schema {
+        let names = data.lines().filter_map(|line| line.strip_prefix("message "));
+        for (index, line) in names.enumerate() {
+            let short = line.split(' ').next().unwrap_or(line);
+            self.ids.insert(short, MessageId(u16::try_from(index).unwrap_or(u16::MAX)));
+        }
+        for line in data.lines() {
+            self.line(line);
+        }
+        inherit_atomic(&mut self.messages);
+        index_by_json(&mut self.messages);
+        let by_name =
+            (0..).map(MessageId).zip(&self.messages).map(|(id, message)| (message.name, id)).collect::<HashMap<_, _>>();
+        Schema { messages: self.messages, by_name }
+    }
+
+    fn line(&mut self, line: &'static str) {
+        if let Some(field) = line.strip_prefix(' ') {
+            self.field(field);
+        } else if let Some(rest) = line.strip_prefix("message ") {
+            self.message(rest);
+        } else if let Some((short, proto)) = line.strip_prefix("package ").and_then(|rest| rest.split_once(' ')) {
+            self.packages.insert(short, proto);
+        } else if let Some((name, values)) = line.strip_prefix("enum ").and_then(|rest| rest.split_once(' ')) {
+            let values: Vec<&str> = values.split('"').skip(1).step_by(2).collect();
+            self.enums.insert(name, Box::leak(Box::new(Enum { name, values })));
+        }
+    }
+
+    fn message(&mut self, line: &'static str) {
+        let (short, shape) = line.split_once(' ').unwrap_or((line, ""));
+        let (package, name) = short.rsplit_once('.').unwrap_or(("", short));
+        let proto = self.packages.get(package).copied().unwrap_or(package);
+        self.messages.push(Message {
+            name: String::leak(format!("{proto}.{name}")),
+            shape: shape_of(shape),
+            atomic: shape == "atomic",
+            fields: Vec::new(),
+            by_number: Vec::new(),
+            by_json: Vec::new(),
+        });
+    }
+
+    fn field(&mut self, line: &'static str) {
+        let mut words = line.split(' ');
+        let (Some(json), Some(number), Some(ty)) = (words.next(), words.next(), words.next()) else { return };
+        let mut field = Field {
+            json: if json == "-" { "" } else { json },
+            number: number.parse().unwrap_or(0),
+            ty: self.ty(ty.trim_start_matches('*')),
+            pointer: ty.starts_with('*'),
+            inline: false,
+            omit: Omit::Never,
+            required: false,
+            list: ListKind::Default,
+            patch_merge: false,
+            patch_replace: false,
+            patch_retain_keys: false,
+            patch_key: "",
+            default: "",
+            values: None,
+        };
+        words.for_each(|word| self.word(&mut field, word));
+        let Some(message) = self.messages.last_mut() else { return };
+        let index = u16::try_from(message.fields.len()).unwrap_or(u16::MAX);
+        if field.number != 0 {
+            let at = message.by_number.partition_point(|i| message.fields[usize::from(*i)].number < field.number);
+            message.by_number.insert(at, index);
+        }
+        message.fields.push(field);
+    }
+
+    fn word(&self, field: &mut Field, word: &'static str) {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("inline", _) => field.inline = true,
+            ("omitempty", _) => field.omit = Omit::Empty,
+            ("omitzero", _) => field.omit = Omit::Zero,
+            ("required", _) => field.required = true,
+            ("atomic", _) => field.list = ListKind::Atomic,
+            ("granular", _) => field.list = ListKind::Granular,
+            ("set", _) => field.list = ListKind::Set,
+            ("map", keys) => field.list = ListKind::Map(keys.split(',').collect::<Vec<_>>().leak()),
+            ("merge", _) => field.patch_merge = true,
+            ("replace", _) => field.patch_replace = true,
+            ("retainkeys", _) => field.patch_retain_keys = true,
+            ("key", key) => field.patch_key = key,
+            ("default", text) => field.default = text,
+            ("enum", name) => field.values = self.enums.get(name).copied(),
+            _ => {}
+        }
+    }
+
+    fn ty(&self, text: &'static str) -> Type {
+        if let Some(inner) = text.strip_prefix("[]") {
+            return Type::List(Box::new(self.ty(inner)));
+        }
+        if let Some(inner) = text.strip_prefix("map:") {
+            return Type::Map(Box::new(self.ty(inner)));
+        }
+        match text {
+            "bool" => Type::Bool,
+            "int32" => Type::Int32,
+            "int64" => Type::Int64,
+            "uint32" => Type::Uint32,
+            "uint64" => Type::Uint64,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            name => Type::Message(self.ids.get(name).copied().unwrap_or(MessageId(0))),
+        }
+    }
+}
+
+fn shape_of(word: &str) -> Shape {
+    match word {
+        "time" => Shape::Time,
+        "microtime" => Shape::MicroTime,
+        "duration" => Shape::Duration,
+        "quantity" => Shape::Quantity,
+        "intorstring" => Shape::IntOrString,
+        "rawextension" => Shape::RawExtension,
+        "fieldsv1" => Shape::FieldsV1,
+        "json" => Shape::Json,
+        "items" => Shape::Items,
+        "schemaorbool" => Shape::SchemaOrBool,
+        "schemaorarray" => Shape::SchemaOrArray,
+        "schemaorstringarray" => Shape::SchemaOrStringArray,
+        _ => Shape::Struct,
+    }
+}
+
+/// Fields whose type is atomic are atomic, unless they say otherwise.
+fn inherit_atomic(messages: &mut [Message]) {
+    let atomic: Vec<bool> = messages.iter().map(|message| message.atomic).collect();
+    for field in messages.iter_mut().flat_map(|message| &mut message.fields) {
+        if let (Type::Message(id), ListKind::Default) = (&field.ty, field.list)
+            && atomic.get(usize::from(id.0)) == Some(&true)
+        {
+            field.list = ListKind::Atomic;
+        }
+    }
+}
+
+/// Fills in the lookup by JSON name, inline members included; an outer field hides an inner one, as in Go.
+fn index_by_json(messages: &mut [Message]) {
+    for index in 0..messages.len() {
+        let mut found = Vec::new();
+        collect(messages, index, 0, &mut found);
+        found.sort_by_key(|(name, depth, ..)| (*name, *depth));
+        found.dedup_by_key(|(name, ..)| *name);
+        messages[index].by_json = found.into_iter().map(|(name, _, owner, field)| (name, owner, field)).collect();
+    }
+}
+
+fn collect(messages: &[Message], index: usize, depth: u8, found: &mut Vec<(&'static str, u8, MessageId, u16)>) {
+    let owner = MessageId(u16::try_from(index).unwrap_or(u16::MAX));
+    for (position, field) in (0..).zip(&messages[index].fields) {
+        match (&field.ty, field.inline) {
+            (Type::Message(inner), true) => collect(messages, usize::from(inner.0), depth + 1, found),
+            (_, true) => {}
+            _ => found.push((field.json, depth, owner, position)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_line_is_understood() {
+        for line in DATA.lines().filter(|line| line.starts_with(' ')) {
+            let words: Vec<&str> = line[1..].split(' ').collect();
+            assert!(words.len() >= 3 && words[1].parse::<u32>().is_ok(), "{line}");
+        }
+        assert!(schema().messages().len() > 1000);
+        let names: std::collections::HashSet<_> = schema().messages().iter().map(|message| message.name).collect();
+        assert_eq!(names.len(), schema().messages().len());
+    }
+
+    #[test]
+    fn inline_members_are_found_from_the_outside() {
+        let volume = schema().message("k8s.io.api.core.v1.Volume").unwrap();
+        assert_eq!(volume.field("emptyDir").unwrap().ty.message().unwrap().short_name(), "EmptyDirVolumeSource");
+        assert_eq!(volume.field("name").unwrap().number, 1);
+        assert!(volume.field("volumeSource").is_none());
+        let pod = schema().message("k8s.io.api.core.v1.Pod").unwrap();
+        assert!(pod.has_type_meta());
+        assert_eq!(pod.field_by_number(2).unwrap().json, "spec");
+    }
+
+    #[test]
+    fn merge_facts_are_there() {
+        let container = schema().message("k8s.io.api.core.v1.Container").unwrap();
+        let ports = container.field("ports").unwrap();
+        assert_eq!(ports.list, ListKind::Map(&["containerPort", "protocol"]));
+        assert!(ports.patch_merge && ports.patch_key == "containerPort");
+    }
+}

@@ -1,0 +1,228 @@
+//! The types that describe a message.
+//!
+//! Everything is loaded once and never freed, so names and nested parts are `'static` and can be handed out freely.
+
+use std::collections::HashMap;
+
+/// Position of a message in its [`Schema`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(pub(crate) u16);
+
+/// Every message, by position and by name.
+#[derive(Debug)]
+pub struct Schema {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) by_name: HashMap<&'static str, MessageId>,
+}
+
+impl Schema {
+    /// The message of that proto name, for instance `k8s.io.api.core.v1.Pod`.
+    pub fn message(&'static self, name: &str) -> Option<&'static Message> {
+        self.by_name.get(name).map(|id| self.get(*id))
+    }
+
+    /// The message at a position that this schema handed out.
+    pub fn get(&'static self, id: MessageId) -> &'static Message {
+        &self.messages[usize::from(id.0)]
+    }
+
+    /// All messages in the order of their names.
+    pub fn messages(&'static self) -> &'static [Message] {
+        &self.messages
+    }
+}
+
+/// One API type.
+#[derive(Debug)]
+pub struct Message {
+    /// Name as in the proto files: `k8s.io.api.core.v1.Pod`.
+    pub name: &'static str,
+    /// How its value looks in JSON and protobuf.
+    pub shape: Shape,
+    /// True when objects of this type are replaced as one in server-side apply; fields of this type say so themselves.
+    pub atomic: bool,
+    /// Members in the order of the Go struct, which is the order in JSON. Inline members are fields of their own here.
+    pub fields: Vec<Field>,
+    /// Positions in `fields` in the order of protobuf numbers, fields without a number left out.
+    pub(crate) by_number: Vec<u16>,
+    /// JSON name to field, members of inline fields included, sorted by name.
+    pub(crate) by_json: Vec<(&'static str, MessageId, u16)>,
+}
+
+impl Message {
+    /// The field with a JSON name, also when it is a member of an inline field.
+    pub fn field(&'static self, json: &str) -> Option<&'static Field> {
+        let at = self.by_json.binary_search_by(|entry| entry.0.cmp(json)).ok()?;
+        let (_, owner, index) = self.by_json.get(at)?;
+        crate::schema().get(*owner).fields.get(usize::from(*index))
+    }
+
+    /// The fields that have a protobuf number, lowest number first.
+    pub fn fields_by_number(&'static self) -> impl DoubleEndedIterator<Item = &'static Field> {
+        self.by_number.iter().filter_map(|index| self.fields.get(usize::from(*index)))
+    }
+
+    /// The field with a protobuf number.
+    pub fn field_by_number(&'static self, number: u32) -> Option<&'static Field> {
+        let at = self
+            .by_number
+            .binary_search_by_key(&number, |index| self.fields.get(usize::from(*index)).map_or(0, |field| field.number))
+            .ok()?;
+        self.fields.get(usize::from(*self.by_number.get(at)?))
+    }
+
+    /// True when objects of this type carry `kind` and `apiVersion` themselves.
+    pub fn has_type_meta(&'static self) -> bool {
+        self.fields.first().is_some_and(|field| field.json == "kind" && field.number == 0)
+    }
+
+    /// The Kubernetes name after the last dot: `Pod`.
+    pub fn short_name(&self) -> &'static str {
+        self.name.rsplit('.').next().unwrap_or(self.name)
+    }
+}
+
+/// How a message looks outside protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A JSON object with the message's fields.
+    Struct,
+    /// `metav1.Time`: RFC 3339 with seconds.
+    Time,
+    /// `metav1.MicroTime`: RFC 3339 with microseconds.
+    MicroTime,
+    /// `metav1.Duration`: text as Go writes durations.
+    Duration,
+    /// `resource.Quantity`.
+    Quantity,
+    /// `intstr.IntOrString`.
+    IntOrString,
+    /// `runtime.RawExtension`: any object.
+    RawExtension,
+    /// `metav1.FieldsV1`: any object.
+    FieldsV1,
+    /// `apiextensions.JSON`: any value.
+    Json,
+    /// A named slice that is a message with `items` in protobuf (`ExtraValue`, `Verbs`).
+    Items,
+    /// `apiextensions.JSONSchemaPropsOrBool`.
+    SchemaOrBool,
+    /// `apiextensions.JSONSchemaPropsOrArray`.
+    SchemaOrArray,
+    /// `apiextensions.JSONSchemaPropsOrStringArray`.
+    SchemaOrStringArray,
+}
+
+/// One member of a message.
+#[derive(Debug)]
+pub struct Field {
+    /// Name in JSON; empty for an inline field.
+    pub json: &'static str,
+    /// Number in protobuf; 0 when the field does not exist there.
+    pub number: u32,
+    /// Type of the value.
+    pub ty: Type,
+    /// True when the Go field is a pointer, so that absent and zero differ.
+    pub pointer: bool,
+    /// True when the members of this message stand in the object itself in JSON.
+    pub inline: bool,
+    /// When the field is left out of JSON.
+    pub omit: Omit,
+    /// True when OpenAPI lists the field as required.
+    pub required: bool,
+    /// How lists (and maps and structs) merge in server-side apply.
+    pub list: ListKind,
+    /// Strategic merge: lists and maps are merged, not replaced.
+    pub patch_merge: bool,
+    /// Strategic merge: the value is replaced, not merged.
+    pub patch_replace: bool,
+    /// Strategic merge: only the keys of the patch are kept.
+    pub patch_retain_keys: bool,
+    /// Strategic merge: the member that identifies an element; empty for lists of primitives.
+    pub patch_key: &'static str,
+    /// Documented default as JSON text, empty when there is none.
+    pub default: &'static str,
+    /// The enumeration, when the type is one.
+    pub values: Option<&'static Enum>,
+}
+
+/// An enumeration.
+#[derive(Debug)]
+pub struct Enum {
+    /// Name as in the data: `core.v1.Protocol`.
+    pub name: &'static str,
+    /// Values in their order.
+    pub values: Vec<&'static str>,
+}
+
+/// Type of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// true or false
+    Bool,
+    /// 32-bit integer
+    Int32,
+    /// 64-bit integer
+    Int64,
+    /// 32-bit unsigned integer
+    Uint32,
+    /// 64-bit unsigned integer
+    Uint64,
+    /// 64-bit floating point
+    Double,
+    /// Text
+    String,
+    /// Bytes, base64 in JSON
+    Bytes,
+    /// Another message
+    Message(MessageId),
+    /// List of a type
+    List(Box<Type>),
+    /// Map from text to a type
+    Map(Box<Type>),
+}
+
+impl Type {
+    /// The message that this type is or contains.
+    pub fn message(&self) -> Option<&'static Message> {
+        match self {
+            Type::Message(id) => Some(crate::schema().get(*id)),
+            Type::List(inner) | Type::Map(inner) => inner.message(),
+            _ => None,
+        }
+    }
+
+    /// Type of the elements of a list or map.
+    pub fn element(&self) -> Option<&Type> {
+        match self {
+            Type::List(inner) | Type::Map(inner) => Some(inner),
+            _ => None,
+        }
+    }
+}
+
+/// When Go leaves a field out of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omit {
+    /// Never: zero values are written.
+    Never,
+    /// When empty: false, 0, "", nil pointer, empty list or map.
+    Empty,
+    /// When zero (`omitzero`); a struct with only zero members, too.
+    Zero,
+}
+
+/// Merge semantics for server-side apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListKind {
+    /// Nothing said: lists are atomic, maps and structs are granular.
+    Default,
+    /// Replaced as one.
+    Atomic,
+    /// Elements are values of a set.
+    Set,
+    /// Elements are identified by these members.
+    Map(&'static [&'static str]),
+    /// Members are merged.
+    Granular,
+}

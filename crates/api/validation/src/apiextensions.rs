@@ -1,0 +1,118 @@
+//! CustomResourceDefinitions: their frame, and that schemas are structural.
+
+mod structural;
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::rules;
+use crate::tree::{flag, get, has, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+/// CustomResourceDefinitions.
+pub const DEFINITION: Rules =
+    Rules { name: NameRule::Subdomain, create: new_definition, update: update_definition, sub: no_sub };
+
+fn new_definition(object: &Value, errors: &mut Errors) {
+    let spec = get(object, "spec");
+    let (group, plural) = (text(spec, "group"), text(get(spec, "names"), "plural"));
+    let name = text(get(object, "metadata"), "name");
+    if name != format!("{plural}.{group}") {
+        errors.invalid(&Path::ROOT.child("metadata").child("name"), name, "must be spec.names.plural+\".\"+spec.group");
+    }
+    definition(object, errors);
+}
+
+fn definition(object: &Value, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    let group = text(spec, "group");
+    if group.is_empty() {
+        errors.required(&path.child("group"), "");
+    } else {
+        errors.invalid_each(&path.child("group"), group, rules::qualified_domain(group, 2));
+    }
+    rules::required_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    versions(spec, &path.child("versions"), errors);
+    schemas(spec, &path, errors);
+    names_of(get(spec, "names"), &path.child("names"), errors);
+    conversion(get(spec, "conversion"), &path.child("conversion"), errors);
+    let stored = list(get(object, "status"), "storedVersions");
+    if stored.is_empty() {
+        let at = Path::ROOT.child("status");
+        errors.invalid(&at.child("storedVersions"), stored.to_vec(), "must have at least one stored version");
+    }
+}
+
+fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(spec, "versions");
+    if all.iter().filter(|v| flag(v, "storage")).count() != 1 {
+        errors.invalid(path, all.to_vec(), "must have exactly one version marked as storage version");
+    }
+    for (i, version) in all.iter().enumerate() {
+        let at = path.index(i);
+        let name = text(version, "name");
+        errors.invalid_each(&at.child("name"), name, names::dns1035_label(name));
+        if !has(get(version, "schema"), "openAPIV3Schema") {
+            errors.required(&at.child("schema").child("openAPIV3Schema"), "schemas are required");
+        }
+    }
+}
+
+/// Where all versions have one schema, upstream reports it at the place where an older API kept it.
+fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(spec, "versions");
+    let schema = |version: &Value| get(get(version, "schema"), "openAPIV3Schema").clone();
+    let Some(first) = all.first().map(schema) else { return };
+    if all.iter().all(|version| schema(version) == first) {
+        return structural::check(&first, &path.child("validation").child("openAPIV3Schema"), errors);
+    }
+    let at = path.child("versions");
+    for (i, version) in all.iter().enumerate() {
+        structural::check(&schema(version), &at.index(i).child("schema").child("openAPIV3Schema"), errors);
+    }
+}
+
+fn names_of(all: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let name = text(all, field);
+        if name.is_empty() {
+            errors.required(&path.child(field), "");
+        } else {
+            errors.invalid_each(&path.child(field), name, names::dns1035_label(&name.to_ascii_lowercase()));
+        }
+    }
+    if !text(all, "kind").is_empty() && text(all, "kind") == text(all, "listKind") {
+        errors.invalid(&path.child("listKind"), text(all, "listKind"), "kind and listKind may not be the same");
+    }
+}
+
+fn conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match text(conversion, "strategy") {
+        "None" | "" => {}
+        "Webhook" => {
+            let hook = get(conversion, "webhook");
+            if !has(hook, "clientConfig") {
+                errors.required(&path.child("webhookClientConfig"), "required when strategy is set to Webhook");
+            }
+            if list(hook, "conversionReviewVersions").is_empty() {
+                errors.required(&path.child("conversionReviewVersions"), "");
+            }
+        }
+        other => errors.not_supported(&path.child("strategy"), other, &["None", "Webhook"]),
+    }
+}
+
+fn update_definition(new: &Value, old: &Value, errors: &mut Errors) {
+    definition(new, errors);
+    let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
+    let established = list(get(old, "status"), "conditions")
+        .iter()
+        .any(|c| text(c, "type") == "Established" && text(c, "status") == "True");
+    if established {
+        rules::immutable(n, o, "scope", &path, errors);
+        rules::immutable(get(n, "names"), get(o, "names"), "kind", &path.child("names"), errors);
+    }
+    rules::immutable(n, o, "group", &path, errors);
+    rules::immutable(get(n, "names"), get(o, "names"), "plural", &path.child("names"), errors);
+}

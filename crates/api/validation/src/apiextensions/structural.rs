@@ -1,0 +1,59 @@
+//! Schemas of custom resources: every value has a type, and defaults have theirs.
+
+use crate::field::{Errors, Path};
+use crate::tree::{flag, get, has, list, text};
+use serde_json::Value;
+
+/// Schemas nest at most so deep; the body's depth is bounded before.
+const DEPTH: usize = 64;
+
+/// Checks a schema; one that is not there is reported elsewhere.
+pub(super) fn check(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if schema.is_object() {
+        one(schema, path, 0, errors);
+    }
+}
+
+fn one(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
+    let open = flag(schema, "x-kubernetes-int-or-string") || flag(schema, "x-kubernetes-preserve-unknown-fields");
+    let kind = text(schema, "type");
+    if kind.is_empty() && !open {
+        let what = if depth == 0 { "the root" } else { "specified object fields" };
+        errors.required(&path.child("type"), format!("must not be empty for {what}"));
+    } else if depth == 0 && !kind.is_empty() && kind != "object" {
+        errors.invalid(&path.child("type"), kind, "must be object at the root");
+    }
+    if has(schema, "default") && !kind.is_empty() && !is_of(kind, get(schema, "default"), schema) {
+        errors.wrong_type(&path.child("default"), get(schema, "default").clone(), kind);
+    }
+    if depth > DEPTH {
+        return;
+    }
+    let at = path.child("properties");
+    for (name, member) in get(schema, "properties").as_object().into_iter().flatten() {
+        one(member, &at.key(name), depth + 1, errors);
+    }
+    let more = get(schema, "additionalProperties");
+    if more.is_object() {
+        one(more, &path.child("additionalProperties"), depth + 1, errors);
+    }
+    let items = get(schema, "items");
+    if items.is_object() {
+        one(items, &path.child("items"), depth + 1, errors);
+    }
+}
+
+fn is_of(kind: &str, value: &Value, schema: &Value) -> bool {
+    if (value.is_null() && flag(schema, "nullable")) || list(schema, "enum").contains(value) {
+        return true;
+    }
+    match kind {
+        "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => true,
+    }
+}

@@ -1,0 +1,173 @@
+//! HorizontalPodAutoscalers, in the shapes of v1 and v2.
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::rules;
+use crate::tree::{get, has, int, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+/// HorizontalPodAutoscalers.
+pub const AUTOSCALER: Rules =
+    Rules { name: NameRule::Subdomain, create: autoscaler, update: |new, _, e| autoscaler(new, e), sub: no_sub };
+
+/// The sources of metrics and the field of each.
+const SOURCES: [(&str, &str); 5] = [
+    ("ContainerResource", "containerResource"),
+    ("External", "external"),
+    ("Object", "object"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+];
+
+/// The sources in the order in which they are looked at; only the first one's content is checked.
+const IN_ORDER: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
+
+fn autoscaler(object: &Value, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    let min = int(spec, "minReplicas");
+    let max = int(spec, "maxReplicas").unwrap_or(0);
+    if let Some(min) = min.filter(|m| *m < 1) {
+        errors.invalid(&path.child("minReplicas"), min, "must be greater than or equal to 1");
+    }
+    if max == 0 {
+        errors.required(&path.child("maxReplicas"), "");
+    } else if max < 0 {
+        errors.invalid(&path.child("maxReplicas"), max, rules::NOT_POSITIVE);
+    }
+    if min.is_some_and(|m| max < m) {
+        errors.invalid(&path.child("maxReplicas"), max, "must be greater than or equal to `minReplicas`");
+    }
+    target(get(spec, "scaleTargetRef"), &path.child("scaleTargetRef"), errors);
+    metrics(spec, min, &path.child("metrics"), errors);
+    let at = path.child("behavior");
+    for field in ["scaleUp", "scaleDown"] {
+        if has(get(spec, "behavior"), field) {
+            behavior(get(get(spec, "behavior"), field), &at.child(field), errors);
+        }
+    }
+    if let Some(n) = int(spec, "targetCPUUtilizationPercentage").filter(|n| *n < 1) {
+        errors.invalid(&path.child("targetCPUUtilizationPercentage"), n, rules::NOT_POSITIVE);
+    }
+}
+
+fn target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["kind", "name"] {
+        let value = text(reference, field);
+        if value.is_empty() {
+            errors.required(&path.child(field), "");
+        } else {
+            errors.invalid_each(&path.child(field), value, names::path_segment(value));
+        }
+    }
+    let version = text(reference, "apiVersion");
+    let last = version.rsplit('/').next().unwrap_or_default();
+    if !version.is_empty() {
+        let mut problems = names::dns1035_label(last);
+        if let Some((group, _)) = version.split_once('/') {
+            problems.extend(names::dns1123_subdomain(group));
+        }
+        errors.invalid_each(&path.child("apiVersion"), version, problems);
+    }
+}
+
+fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(spec, "metrics");
+    let known: Vec<&str> = SOURCES.iter().map(|(kind, _)| *kind).collect();
+    for (i, metric) in all.iter().enumerate() {
+        let at = path.index(i);
+        let kind = text(metric, "type");
+        if kind.is_empty() {
+            errors.required(&at.child("type"), "must specify a metric source type");
+            continue;
+        }
+        let expected = SOURCES.iter().find(|(k, _)| *k == kind).map(|(_, field)| *field);
+        let present: Vec<&str> = IN_ORDER.into_iter().filter(|f| has(metric, f)).collect();
+        if let Some(first) = present.first() {
+            metric_source(get(metric, first), &at.child(first), errors);
+        }
+        for extra in present.iter().filter(|f| Some(**f) != expected) {
+            errors.forbidden(&at.child(extra), "must populate the given metric source only");
+        }
+        match expected {
+            Some(field) if !present.contains(&field) => {
+                errors.required(&at.child(field), format!("must populate the given metric source for type {kind}"));
+            }
+            Some(_) => {}
+            None => {
+                // The stock server says so twice: by the type and by the source that it stands for.
+                errors.not_supported(&at.child("type"), kind, &known);
+                errors.not_supported(&at.child("type"), kind, &known);
+            }
+        }
+    }
+    let waking = all.iter().any(|m| matches!(text(m, "type"), "Object" | "External"));
+    if min == Some(0) && !waking {
+        errors
+            .forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas");
+    }
+}
+
+fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (target, at) = (get(source, "target"), path.child("target"));
+    match text(target, "type") {
+        "" => errors.required(&at.child("type"), "must specify a metric target type"),
+        "AverageValue" | "Utilization" | "Value" => {}
+        other => errors.invalid(&at.child("type"), other, "must be either Utilization, Value, or AverageValue"),
+    }
+    if let Some(n) = int(target, "averageUtilization").filter(|n| *n < 1) {
+        errors.invalid(&at.child("averageUtilization"), n, rules::NOT_POSITIVE);
+    }
+    for field in ["value", "averageValue"] {
+        if rules::amount(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
+            errors.invalid(&at.child(field), get(target, field).clone(), "must be positive");
+        }
+    }
+    let resource = path.to_string().to_ascii_lowercase().ends_with("resource");
+    if resource {
+        if text(source, "name").is_empty() {
+            errors.required(&path.child("name"), "must specify a resource name");
+        }
+        match (has(target, "averageUtilization"), has(target, "averageValue")) {
+            (true, true) => errors
+                .forbidden(&at.child("averageValue"), "may not set both a target raw value and a target utilization"),
+            (false, false) => errors.required(
+                &at.child("averageUtilization"),
+                "must set either a target raw value or a target utilization",
+            ),
+            _ => {}
+        }
+    }
+}
+
+fn behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(n) = int(rules_, "stabilizationWindowSeconds") {
+        let at = path.child("stabilizationWindowSeconds");
+        if n < 0 {
+            errors.invalid(&at, n, "must be greater than or equal to zero");
+        } else if n > 3600 {
+            errors.invalid(&at, n, "must be less than or equal to 3600");
+        }
+    }
+    rules::one_of(rules_, "selectPolicy", &["Disabled", "Max", "Min"], path, errors);
+    let at = path.child("policies");
+    let policies = list(rules_, "policies");
+    if policies.is_empty() {
+        errors.required(&at, "must specify at least one Policy");
+    }
+    for (i, policy) in policies.iter().enumerate() {
+        let at = at.index(i);
+        if !["Percent", "Pods"].contains(&text(policy, "type")) {
+            errors.not_supported(&at.child("type"), text(policy, "type"), &["Percent", "Pods"]);
+        }
+        for field in ["value", "periodSeconds"] {
+            let n = int(policy, field).unwrap_or(0);
+            if n <= 0 {
+                errors.invalid(&at.child(field), n, "must be greater than zero");
+            } else if field == "periodSeconds" && n > 1800 {
+                errors.invalid(&at.child(field), n, "must be less than or equal to 1800");
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Jobs and CronJobs.
+
+mod cron;
+
+use crate::dispatch::Rules;
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::pod;
+use crate::rules;
+use crate::selector;
+use crate::tree::{equal, flag, get, has, int, list, opt_text, same, text};
+use serde_json::{Value, json};
+
+/// Jobs.
+pub const JOB: Rules = Rules { name: NameRule::Subdomain, create: job, update: update_job, sub: |_, _, _, _| {} };
+/// CronJobs.
+pub const CRON_JOB: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: cron_job,
+    update: |new, _, errors| cron_job(new, errors),
+    sub: |_, _, _, _| {},
+};
+
+const COUNTS: [&str; 7] = [
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+];
+
+fn job(object: &Value, errors: &mut Errors) {
+    own_labels(object, errors);
+    job_spec(get(object, "spec"), errors);
+}
+
+fn job_spec(spec: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    template_part(spec, &path, errors);
+    if has(spec, "selector") {
+        selector::validate(get(spec, "selector"), &path.child("selector"), errors);
+    } else {
+        errors.required(&path.child("selector"), "");
+    }
+    if let Ok(Some(compiled)) = selector::compile(get(spec, "selector")) {
+        let labels = spec.pointer("/template/metadata/labels");
+        if !compiled.matches_map(labels.and_then(Value::as_object)) {
+            let at = path.child("template");
+            let shown = labels.cloned().unwrap_or(json!({}));
+            errors.invalid(&at.child("metadata").child("labels"), shown, "`selector` does not match template `labels`");
+        }
+    }
+}
+
+/// A generated selector is by the job's UID.
+fn own_labels(object: &Value, errors: &mut Errors) {
+    let spec = get(object, "spec");
+    if flag(spec, "manualSelector") {
+        return;
+    }
+    let uid = text(get(object, "metadata"), "uid");
+    let labels = spec.pointer("/selector/matchLabels").and_then(Value::as_object);
+    let own = labels.is_some_and(|m| {
+        m.len() == 1
+            && ["batch.kubernetes.io/controller-uid", "controller-uid"]
+                .iter()
+                .any(|k| m.get(*k).is_some_and(|v| v == uid))
+    });
+    if !own && !uid.is_empty() {
+        let at = Path::ROOT.child("spec");
+        errors.invalid(&at.child("selector"), get(spec, "selector").clone(), "`selector` not auto-generated");
+    }
+}
+
+/// What jobs and templates of cron jobs share.
+fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in COUNTS {
+        rules::non_negative(spec, field, path, errors);
+    }
+    completion(spec, path, errors);
+    if let Some(manager) = opt_text(spec, "managedBy") {
+        rules::domain_prefixed_path(manager, &path.child("managedBy"), errors);
+    }
+    failure_policy(spec, &path.child("podFailurePolicy"), errors);
+    success_policy(spec, &path.child("successPolicy"), errors);
+    rules::one_of(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
+    let at = path.child("template");
+    pod::pod_template(get(spec, "template"), &at, errors);
+    let at = at.child("spec");
+    let policy = spec.pointer("/template/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
+    match policy {
+        "" | "Always" => {
+            errors.required(&at.child("restartPolicy"), "valid values: \"OnFailure\", \"Never\"");
+        }
+        "OnFailure" if has(spec, "podFailurePolicy") => {
+            errors.invalid(
+                &at.child("restartPolicy"),
+                policy,
+                "only \"Never\" is supported when podFailurePolicy is specified",
+            );
+        }
+        "OnFailure" | "Never" => {}
+        other => errors.not_supported(&at.child("restartPolicy"), other, &["Never", "OnFailure"]),
+    }
+}
+
+fn completion(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let indexed = text(spec, "completionMode") == "Indexed";
+    rules::one_of(spec, "completionMode", &["NonIndexed", "Indexed"], path, errors);
+    if indexed && !has(spec, "completions") {
+        errors.required(&path.child("completions"), "when completion mode is Indexed");
+    }
+    if matches!(text(spec, "completionMode"), "NonIndexed" | "") {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if let Some(n) = int(spec, field) {
+                let detail = "requires indexed completion mode";
+                errors.invalid(&path.child(field), n, detail);
+            }
+        }
+    }
+    if has(spec, "maxFailedIndexes") && !has(spec, "backoffLimitPerIndex") {
+        errors.required(&path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+}
+
+fn failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rules_ = list(get(spec, "podFailurePolicy"), "rules");
+    let at = path.child("rules");
+    if rules_.len() > 20 {
+        errors.too_many(&at, rules_.len(), 20);
+    }
+    let known = ["Count", "FailIndex", "FailJob", "Ignore"];
+    for (i, rule) in rules_.iter().enumerate() {
+        let at = at.index(i);
+        match text(rule, "action") {
+            "" => {
+                errors.required(&at.child("action"), "valid values: \"Count\", \"FailIndex\", \"FailJob\", \"Ignore\"")
+            }
+            "FailIndex" if !has(spec, "backoffLimitPerIndex") => {
+                errors.invalid(&at.child("action"), "FailIndex", "requires the backoffLimitPerIndex to be set");
+            }
+            action if !known.contains(&action) => errors.not_supported(&at.child("action"), action, &known),
+            _ => {}
+        }
+        match (has(rule, "onExitCodes"), list(rule, "onPodConditions").is_empty()) {
+            (true, false) => {
+                exit_codes(get(rule, "onExitCodes"), spec, &at.child("onExitCodes"), errors);
+                conditions(rule, &at.child("onPodConditions"), errors);
+                errors.invalid(&at, rule.clone(), "specifying both OnExitCodes and OnPodConditions is not supported");
+            }
+            (true, true) => exit_codes(get(rule, "onExitCodes"), spec, &at.child("onExitCodes"), errors),
+            (false, true) => {
+                errors.invalid(&at, rule.clone(), "specifying one of OnExitCodes and OnPodConditions is required");
+            }
+            (false, false) => conditions(rule, &at.child("onPodConditions"), errors),
+        }
+    }
+}
+
+fn exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let operator = text(codes, "operator");
+    rules::required_one_of(codes, "operator", &["In", "NotIn"], path, errors);
+    if let Some(name) = opt_text(codes, "containerName") {
+        let named = |field: &str| spec.pointer(&format!("/template/spec/{field}")).and_then(Value::as_array);
+        let known =
+            ["containers", "initContainers"].iter().filter_map(|f| named(f)).flatten().any(|c| text(c, "name") == name);
+        if !known {
+            errors.invalid(
+                &path.child("containerName"),
+                name,
+                "must be one of the container or initContainer names in the pod template",
+            );
+        }
+    }
+    let values = list(codes, "values");
+    let at = path.child("values");
+    if values.is_empty() {
+        errors.invalid(&at, Value::Array(Vec::new()), "at least one value is required");
+    } else if values.len() > 255 {
+        errors.too_many(&at, values.len(), 255);
+    }
+    let mut last: Option<i64> = None;
+    for (i, value) in values.iter().enumerate() {
+        let n = value.as_i64().unwrap_or(0);
+        if n == 0 && operator == "In" {
+            errors.invalid(&at.index(i), n, "must not be 0 for the In operator");
+        }
+        match last {
+            Some(before) if before == n => errors.duplicate(&at.index(i), n),
+            Some(before) if before > n => {
+                errors.invalid(&at, values.to_vec(), "must be ordered");
+                break;
+            }
+            _ => {}
+        }
+        last = Some(n);
+    }
+}
+
+fn conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, condition) in list(rule, "onPodConditions").iter().enumerate() {
+        let at = path.index(i);
+        let kind = text(condition, "type");
+        errors.invalid_each(&at.child("type"), kind, api_meta::names::qualified_name(kind));
+        rules::required_one_of(condition, "status", &["False", "True", "Unknown"], &at, errors);
+    }
+}
+
+fn success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if !has(spec, "successPolicy") {
+        return;
+    }
+    let policy = get(spec, "successPolicy");
+    if text(spec, "completionMode") != "Indexed" {
+        errors.invalid(path, policy.clone(), "requires indexed completion mode");
+        return;
+    }
+    let rules_ = list(policy, "rules");
+    let at = path.child("rules");
+    if rules_.is_empty() {
+        errors.required(&at, "at least one rules must be specified when the successPolicy is specified");
+    } else if rules_.len() > 20 {
+        errors.too_many(&at, rules_.len(), 20);
+    }
+    for (i, rule) in rules_.iter().enumerate() {
+        if !has(rule, "succeededCount") && !has(rule, "succeededIndexes") {
+            errors.required(&at.index(i), "at least one of succeededCount or succeededIndexes must be specified");
+        }
+        rules::positive(rule, "succeededCount", &at.index(i), errors);
+    }
+}
+
+const FIXED: [&str; 4] = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"];
+
+fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
+    let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
+    job(new, errors);
+    // The stock server checks the spec of a changed job twice, and so do its causes say.
+    job_spec(n, errors);
+    completions(n, o, &path, errors);
+    rules::immutable(n, o, "selector", &path, errors);
+    template(n, o, old, &path, errors);
+    for field in FIXED {
+        rules::immutable(n, o, field, &path, errors);
+    }
+}
+
+/// Completions of an indexed job may change together with its parallelism.
+fn completions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if same(new, old, "completions") {
+        return;
+    }
+    let at = path.child("completions");
+    let shown = get(new, "completions").clone();
+    if text(new, "completionMode") != "Indexed" {
+        errors.invalid(&at, shown, rules::IMMUTABLE);
+    } else if get(new, "completions") != get(new, "parallelism") {
+        errors.invalid(&at, shown, "must be equal to parallelism");
+    }
+}
+
+/// The template may change its scheduling directives while the job is suspended and has never started.
+fn template(new: &Value, old: &Value, old_job: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut munged = get(new, "template").clone();
+    let suspended = flag(old, "suspend") && !has(get(old_job, "status"), "startTime");
+    if suspended {
+        let before = get(get(old, "template"), "spec");
+        if let Some(spec) = crate::tree::at_mut(&mut munged, "spec") {
+            for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
+                if has(before, field) {
+                    crate::tree::set(spec, field, get(before, field).clone());
+                } else {
+                    crate::tree::remove(spec, field);
+                }
+            }
+        }
+        if let Some(meta) = munged.get_mut("metadata") {
+            for field in ["labels", "annotations"] {
+                let kept = get(get(get(old, "template"), "metadata"), field).clone();
+                crate::tree::set(meta, field, kept);
+            }
+        }
+    }
+    let before = get(old, "template");
+    let at = path.child("template");
+    if !suspended && !same(&munged, before, "metadata") {
+        let shown = munged.clone();
+        errors.invalid(&at, shown, rules::IMMUTABLE);
+        return;
+    }
+    if !equal(get(&munged, "spec"), get(before, "spec")) {
+        errors.invalid(&at.child("spec"), get(&munged, "spec").clone(), rules::IMMUTABLE);
+    }
+}
+
+const LONGEST_NAME: usize = 52;
+
+fn cron_job(object: &Value, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    let name = text(get(object, "metadata"), "name");
+    if name.len() > LONGEST_NAME {
+        errors.invalid(&Path::ROOT.child("metadata").child("name"), name, "must be no more than 52 bytes");
+    }
+    cron::schedule(spec, &path, errors);
+    rules::non_negative(spec, "startingDeadlineSeconds", &path, errors);
+    rules::required_one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
+    for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        rules::non_negative(spec, field, &path, errors);
+    }
+    let at = path.child("jobTemplate");
+    let job = get(get(spec, "jobTemplate"), "spec");
+    if has(job, "selector") {
+        errors.invalid(
+            &at.child("spec").child("selector"),
+            get(job, "selector").clone(),
+            "`selector` will be auto-generated",
+        );
+    }
+    if flag(job, "manualSelector") {
+        errors.not_supported(&at.child("spec").child("manualSelector"), true, &["nil", "false"]);
+    }
+    template_part(job, &at.child("spec"), errors);
+}

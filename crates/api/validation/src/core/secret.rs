@@ -1,0 +1,121 @@
+//! ConfigMaps and Secrets.
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::rules;
+use crate::tree::{entries, flag, get, same, text};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+const LIMIT: usize = 1024 * 1024;
+const FROZEN: &str = "field is immutable when `immutable` is set";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+/// ConfigMaps.
+pub const CONFIG_MAP: Rules =
+    Rules { name: NameRule::Subdomain, create: config_map, update: update_config_map, sub: no_sub };
+/// Secrets.
+pub const SECRET: Rules = Rules { name: NameRule::Subdomain, create: secret, update: update_secret, sub: no_sub };
+
+fn config_map(object: &Value, errors: &mut Errors) {
+    let data = Path::ROOT.child("data");
+    let mut size = 0;
+    for (key, value) in entries(object, "data") {
+        errors.invalid_each(&data.key(key), key, rules::config_key(key));
+        if get(object, "binaryData").get(key).is_some() {
+            errors.invalid(&data.key(key), key.as_str(), "duplicate of key present in binaryData");
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    let binary = Path::ROOT.child("binaryData");
+    for (key, value) in entries(object, "binaryData") {
+        errors.invalid_each(&binary.key(key), key, rules::config_key(key));
+        size += decoded_length(value);
+    }
+    if size > LIMIT {
+        errors.too_long(&Path::ROOT.child(""), LIMIT);
+    }
+}
+
+fn decoded_length(value: &Value) -> usize {
+    value.as_str().map_or(0, |s| s.len() / 4 * 3)
+}
+
+fn update_config_map(new: &Value, old: &Value, errors: &mut Errors) {
+    frozen(new, old, &["data", "binaryData"], errors);
+    config_map(new, errors);
+}
+
+fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+    if !flag(old, "immutable") {
+        return;
+    }
+    if !flag(new, "immutable") {
+        errors.forbidden(&Path::ROOT.child("immutable"), FROZEN);
+    }
+    for field in fields.iter().filter(|f| !same(new, old, f)) {
+        errors.forbidden(&Path::ROOT.child(field), FROZEN);
+    }
+}
+
+/// The keys that a type of secret must have.
+fn required(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        _ => &[],
+    }
+}
+
+fn secret(object: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("data");
+    let mut size = 0;
+    for (key, value) in entries(object, "data") {
+        errors.invalid_each(&path.key(key), key, rules::config_key(key));
+        size += decoded_length(value);
+    }
+    if size > LIMIT {
+        errors.too_long(&path, LIMIT);
+    }
+    let kind = text(object, "type");
+    let data = get(object, "data");
+    let has = |key: &str| data.get(key).is_some();
+    if kind == "kubernetes.io/service-account-token" {
+        let name = get(get(object, "metadata"), "annotations").get(ACCOUNT).and_then(Value::as_str).unwrap_or_default();
+        if name.is_empty() {
+            errors.required(&Path::ROOT.child("metadata").child("annotations").key(ACCOUNT), "");
+        }
+    }
+    if kind == "kubernetes.io/basic-auth" && !has("username") && !has("password") {
+        errors.required(&path.key("username"), "");
+        errors.required(&path.key("password"), "");
+    }
+    for key in required(kind) {
+        let at = path.key(key);
+        match data.get(*key).and_then(Value::as_str) {
+            None => errors.required(&at, ""),
+            Some(value) if key.starts_with('.') => {
+                let bytes = STANDARD.decode(value).unwrap_or_default();
+                if serde_json::from_slice::<Value>(&bytes).is_err() {
+                    errors.invalid(
+                        &at,
+                        "<secret contents redacted>",
+                        "invalid character in the JSON of the credentials",
+                    );
+                }
+            }
+            Some("") if kind == "kubernetes.io/ssh-auth" => errors.required(&at, ""),
+            Some(_) => {}
+        }
+    }
+}
+
+fn update_secret(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::immutable(new, old, "type", &Path::ROOT, errors);
+    frozen(new, old, &["data"], errors);
+    secret(new, errors);
+}

@@ -1,0 +1,56 @@
+//! Webhook configurations and admission policies.
+
+use crate::tree::{at_mut, each_mut, fill, has, make};
+use serde_json::{Value, json};
+
+/// Defaults of a kind of the group.
+pub fn defaults(kind: &str, object: &mut Value) {
+    match kind {
+        "ValidatingWebhookConfiguration" => each_mut(object, "webhooks").for_each(webhook),
+        "MutatingWebhookConfiguration" => {
+            for hook in each_mut(object, "webhooks") {
+                webhook(hook);
+                fill(hook, "reinvocationPolicy", "Never");
+            }
+        }
+        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => {
+            let Some(spec) = make(object, "spec") else { return };
+            fill(spec, "failurePolicy", "Fail");
+            if let Some(constraints) = at_mut(spec, "matchConstraints") {
+                match_resources(constraints);
+            }
+        }
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
+            if let Some(resources) = at_mut(object, "spec").and_then(|s| at_mut(s, "matchResources")) {
+                match_resources(resources);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn selectors(target: &mut Value) {
+    fill(target, "matchPolicy", "Equivalent");
+    fill(target, "namespaceSelector", json!({}));
+    fill(target, "objectSelector", json!({}));
+}
+
+fn match_resources(resources: &mut Value) {
+    selectors(resources);
+    for list in ["resourceRules", "excludeResourceRules"] {
+        each_mut(resources, list).for_each(|rule| fill(rule, "scope", "*"));
+    }
+}
+
+fn webhook(hook: &mut Value) {
+    fill(hook, "failurePolicy", "Fail");
+    fill(hook, "timeoutSeconds", 10);
+    selectors(hook);
+    each_mut(hook, "rules").for_each(|rule| fill(rule, "scope", "*"));
+    if let Some(client) = at_mut(hook, "clientConfig")
+        && has(client, "service")
+        && let Some(service) = at_mut(client, "service")
+    {
+        fill(service, "port", 443);
+    }
+}

@@ -1,0 +1,274 @@
+//! Pods and pod templates.
+
+use super::core::claim_spec;
+use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, flag, has, int, make, set, text};
+use serde_json::{Value, json};
+
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+const FILE_MODE: i64 = 0o644;
+
+/// A Pod: the template's defaults and those that only pods have.
+pub fn pod(object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    if flag(spec, "hostNetwork") {
+        host_ports(spec);
+    }
+    fill(spec, "enableServiceLinks", true);
+    for list in ["containers", "initContainers"] {
+        each_mut(spec, list).for_each(requests_from_limits);
+    }
+    pod_spec(spec);
+}
+
+/// `template` of a PodTemplate.
+pub fn template(object: &mut Value) {
+    if let Some(template) = make(object, "template") {
+        template_of(template);
+    }
+}
+
+/// `spec.template` of a workload.
+pub fn workload_template(spec: &mut Value) {
+    if let Some(template) = make(spec, "template") {
+        template_of(template);
+    }
+}
+
+/// A pod template.
+pub fn template_of(template: &mut Value) {
+    make(template, "metadata");
+    if let Some(spec) = make(template, "spec") {
+        pod_spec(spec);
+    }
+}
+
+fn host_ports(spec: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        for container in each_mut(spec, list) {
+            for port in each_mut(container, "ports") {
+                if let Some(number) = int(port, "containerPort") {
+                    fill_int(port, "hostPort", number);
+                }
+            }
+        }
+    }
+}
+
+fn requests_from_limits(container: &mut Value) {
+    let Some(resources) = at_mut(container, "resources") else { return };
+    let limits: Vec<(String, Value)> =
+        crate::tree::entries(resources, "limits").map(|(k, v)| (k.clone(), v.clone())).collect();
+    if limits.is_empty() {
+        return;
+    }
+    if let Some(requests) = make(resources, "requests") {
+        limits.into_iter().for_each(|(name, amount)| fill(requests, &name, amount));
+    }
+}
+
+fn pod_spec(spec: &mut Value) {
+    fill_text(spec, "dnsPolicy", "ClusterFirst");
+    fill_text(spec, "restartPolicy", "Always");
+    fill_text(spec, "schedulerName", "default-scheduler");
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    make(spec, "securityContext");
+    account(spec);
+    for list in CONTAINERS {
+        each_mut(spec, list).for_each(container);
+    }
+    each_mut(spec, "volumes").for_each(volume);
+}
+
+/// `serviceAccount` is the old name of `serviceAccountName`; both are always written.
+fn account(spec: &mut Value) {
+    let (new, old) = (text(spec, "serviceAccountName").to_owned(), text(spec, "serviceAccount").to_owned());
+    if !new.is_empty() {
+        set(spec, "serviceAccount", new);
+    } else if !old.is_empty() {
+        set(spec, "serviceAccountName", old);
+    }
+}
+
+fn container(container: &mut Value) {
+    let policy = pull_policy(text(container, "image"));
+    fill_text(container, "imagePullPolicy", policy);
+    fill_text(container, "terminationMessagePath", "/dev/termination-log");
+    fill_text(container, "terminationMessagePolicy", "File");
+    make(container, "resources");
+    each_mut(container, "ports").for_each(|port| fill_text(port, "protocol", "TCP"));
+    for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(one) = at_mut(container, field) {
+            probe(one);
+        }
+    }
+    if let Some(lifecycle) = at_mut(container, "lifecycle") {
+        for field in ["postStart", "preStop"] {
+            if let Some(handler) = at_mut(lifecycle, field) {
+                http_get(handler);
+            }
+        }
+    }
+    for env in each_mut(container, "env") {
+        if let Some(from) = at_mut(env, "valueFrom") {
+            field_source(from);
+        }
+    }
+}
+
+/// `Always` for images whose tag is (or stands for) `latest`.
+fn pull_policy(image: &str) -> &'static str {
+    let (name, digest) = image.split_once('@').map_or((image, false), |(n, _)| (n, true));
+    let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
+    match tag {
+        Some("latest") => "Always",
+        None if !digest => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+fn probe(probe: &mut Value) {
+    for (field, value) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        fill_int(probe, field, value);
+    }
+    http_get(probe);
+    if let Some(grpc) = at_mut(probe, "grpc") {
+        fill(grpc, "service", "");
+    }
+}
+
+fn http_get(handler: &mut Value) {
+    if let Some(get) = at_mut(handler, "httpGet") {
+        fill_text(get, "path", "/");
+        fill_text(get, "scheme", "HTTP");
+    }
+}
+
+fn field_source(source: &mut Value) {
+    if let Some(field) = at_mut(source, "fieldRef") {
+        fill_text(field, "apiVersion", "v1");
+    }
+    if let Some(resource) = at_mut(source, "resourceFieldRef") {
+        fill(resource, "divisor", "0");
+    }
+}
+
+fn volume(volume: &mut Value) {
+    let sources = volume.as_object().map_or(0, |m| m.iter().filter(|(k, v)| *k != "name" && !v.is_null()).count());
+    if sources == 0 {
+        set(volume, "emptyDir", json!({}));
+    }
+    for field in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = at_mut(volume, field) {
+            fill(source, "defaultMode", FILE_MODE);
+        }
+    }
+    if let Some(source) = at_mut(volume, "downwardAPI") {
+        each_mut(source, "items").for_each(field_source);
+    }
+    if let Some(source) = at_mut(volume, "projected") {
+        each_mut(source, "sources").for_each(projection);
+    }
+    if let Some(ephemeral) = at_mut(volume, "ephemeral")
+        && let Some(template) = at_mut(ephemeral, "volumeClaimTemplate")
+    {
+        make(template, "metadata");
+        claim_spec(template);
+    }
+    if let Some(image) = at_mut(volume, "image") {
+        let policy = pull_policy(text(image, "reference"));
+        fill_text(image, "pullPolicy", policy);
+    }
+    volume_source(volume);
+}
+
+fn projection(source: &mut Value) {
+    if let Some(token) = at_mut(source, "serviceAccountToken") {
+        fill(token, "expirationSeconds", 3600);
+    }
+    if let Some(downward) = at_mut(source, "downwardAPI") {
+        each_mut(downward, "items").for_each(field_source);
+    }
+}
+
+/// Sources that pods and persistent volumes share.
+pub fn volume_source(volume: &mut Value) {
+    if let Some(path) = at_mut(volume, "hostPath") {
+        fill(path, "type", "");
+    }
+    if let Some(iscsi) = at_mut(volume, "iscsi") {
+        fill_text(iscsi, "iscsiInterface", "default");
+    }
+    if let Some(rbd) = at_mut(volume, "rbd") {
+        fill_text(rbd, "pool", "rbd");
+        fill_text(rbd, "user", "admin");
+        fill_text(rbd, "keyring", "/etc/ceph/keyring");
+    }
+    if let Some(disk) = at_mut(volume, "azureDisk") {
+        fill(disk, "cachingMode", "ReadWrite");
+        fill(disk, "kind", "Shared");
+        fill(disk, "fsType", "ext4");
+        fill(disk, "readOnly", false);
+    }
+    if let Some(scale) = at_mut(volume, "scaleIO") {
+        fill_text(scale, "storageMode", "ThinProvisioned");
+        fill_text(scale, "fsType", "xfs");
+    }
+}
+
+/// The quality of service that a pod's resources amount to.
+pub fn qos_class(pod: &Value) -> &'static str {
+    let spec = crate::tree::get(pod, "spec");
+    let containers = ["containers", "initContainers"].into_iter().flat_map(|l| crate::tree::list(spec, l));
+    let mut resources: Vec<&Value> = containers.map(|c| crate::tree::get(c, "resources")).collect();
+    if has(spec, "resources") {
+        resources = vec![crate::tree::get(spec, "resources")];
+    }
+    let amount = |r: &Value, field: &str, name: &str| {
+        r.get(field).and_then(|l| crate::rules::amount(l, name)).filter(|q| !q.is_zero())
+    };
+    let any = |r: &&Value| {
+        ["cpu", "memory"].iter().any(|n| amount(r, "limits", n).is_some() || amount(r, "requests", n).is_some())
+    };
+    if !resources.iter().any(any) {
+        return "BestEffort";
+    }
+    let guaranteed = |r: &&Value| {
+        ["cpu", "memory"].iter().all(|n| {
+            let limit = amount(r, "limits", n);
+            limit.is_some() && amount(r, "requests", n).is_none_or(|request| Some(request) == limit)
+        })
+    };
+    if resources.iter().all(guaranteed) { "Guaranteed" } else { "Burstable" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_policies() {
+        for (image, policy) in [
+            ("a", "Always"),
+            ("r:5000/a", "Always"),
+            ("r:5000/a:1", "IfNotPresent"),
+            ("a:latest", "Always"),
+            ("a@sha256:00", "IfNotPresent"),
+            ("a:latest@sha256:00", "Always"),
+        ] {
+            assert_eq!(pull_policy(image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn qos() {
+        let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
+        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "0"}}))), "BestEffort");
+        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
+        assert_eq!(qos_class(&pod(json!({"limits": both}))), "Guaranteed");
+        assert_eq!(qos_class(&pod(json!({"limits": both, "requests": {"cpu": "500m"}}))), "Burstable");
+    }
+}

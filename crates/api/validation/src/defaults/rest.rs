@@ -1,0 +1,185 @@
+//! The smaller groups.
+
+use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, get, list, make, set, text};
+use serde_json::{Value, json};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Defaults of a kind of one of the smaller groups.
+pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(version, object),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
+        ("networking.k8s.io", "IngressClass") => {
+            if let Some(parameters) = at_mut(object, "spec").and_then(|s| at_mut(s, "parameters")) {
+                fill(parameters, "scope", "Cluster");
+            }
+        }
+        ("discovery.k8s.io", "EndpointSlice") => {
+            for port in each_mut(object, "ports") {
+                fill(port, "name", "");
+                fill(port, "protocol", "TCP");
+            }
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            fill(object, "reclaimPolicy", "Delete");
+            fill(object, "volumeBindingMode", "Immediate");
+        }
+        ("storage.k8s.io", "CSIDriver") => csi_driver(object),
+        ("scheduling.k8s.io", "PriorityClass") => fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+        ("flowcontrol.apiserver.k8s.io", _) => flow(kind, object),
+        ("resource.k8s.io", "ResourceClaim") => claim(object),
+        ("resource.k8s.io", "ResourceClaimTemplate") => {
+            if let Some(spec) = make(object, "spec") {
+                make(spec, "metadata");
+                claim(spec);
+            }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
+        ("apiregistration.k8s.io", "APIService") => {
+            if let Some(service) = at_mut(object, "spec").and_then(|s| at_mut(s, "service")) {
+                fill(service, "port", 443);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn binding(object: &mut Value) {
+    if let Some(role) = at_mut(object, "roleRef") {
+        fill_text(role, "apiGroup", RBAC);
+    }
+    for subject in each_mut(object, "subjects").filter(|s| text(s, "kind") != "ServiceAccount") {
+        if matches!(text(subject, "kind"), "User" | "Group") {
+            fill_text(subject, "apiGroup", RBAC);
+        }
+    }
+}
+
+fn autoscaler(version: &str, object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    fill(spec, "minReplicas", 1);
+    if version == "v1" {
+        let metrics =
+            get(get(object, "metadata"), "annotations").get("autoscaling.alpha.kubernetes.io/metrics").is_some();
+        if !metrics && let Some(spec) = make(object, "spec") {
+            fill(spec, "targetCPUUtilizationPercentage", 80);
+        }
+        return;
+    }
+    if list(spec, "metrics").is_empty() {
+        set(
+            spec,
+            "metrics",
+            json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+        );
+    }
+    let Some(behavior) = at_mut(spec, "behavior") else { return };
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    if let Some(up) = make(behavior, "scaleUp") {
+        fill(up, "stabilizationWindowSeconds", 0);
+        fill(up, "selectPolicy", "Max");
+        fill(up, "policies", json!([pods, percent]));
+    }
+    if let Some(down) = make(behavior, "scaleDown") {
+        fill(down, "selectPolicy", "Max");
+        fill(down, "policies", json!([percent]));
+    }
+}
+
+fn network_policy(object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    if list(spec, "policyTypes").is_empty() {
+        let types = if list(spec, "egress").is_empty() { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+        set(spec, "policyTypes", types);
+    }
+    for direction in ["ingress", "egress"] {
+        for rule in each_mut(spec, direction) {
+            each_mut(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+        }
+    }
+}
+
+fn csi_driver(object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    fill(spec, "attachRequired", true);
+    for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+        fill(spec, field, false);
+    }
+    fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    if list(spec, "volumeLifecycleModes").is_empty() {
+        set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    }
+}
+
+fn flow(kind: &str, object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    if kind == "FlowSchema" {
+        return fill_int(spec, "matchingPrecedence", 1000);
+    }
+    if let Some(exempt) = at_mut(spec, "exempt") {
+        fill(exempt, "nominalConcurrencyShares", 0);
+        fill(exempt, "lendablePercent", 0);
+    }
+    let Some(limited) = at_mut(spec, "limited") else { return };
+    fill(limited, "nominalConcurrencyShares", 30);
+    fill(limited, "lendablePercent", 0);
+    if let Some(queuing) = at_mut(limited, "limitResponse").and_then(|r| at_mut(r, "queuing")) {
+        for (field, value) in [("handSize", 8), ("queues", 64), ("queueLengthLimit", 50)] {
+            fill_int(queuing, field, value);
+        }
+    }
+}
+
+/// A claim's requests: one device each unless they say otherwise.
+fn claim(object: &mut Value) {
+    let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else { return };
+    for request in each_mut(devices, "requests") {
+        if let Some(exactly) = at_mut(request, "exactly") {
+            device_request(exactly);
+        }
+        each_mut(request, "firstAvailable").for_each(device_request);
+    }
+}
+
+fn device_request(request: &mut Value) {
+    fill_text(request, "allocationMode", "ExactCount");
+    if text(request, "allocationMode") == "ExactCount" {
+        fill_int(request, "count", 1);
+    }
+    each_mut(request, "tolerations").for_each(|t| fill_text(t, "operator", "Equal"));
+}
+
+fn definition(object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    let kind = get(get(spec, "names"), "kind").as_str().unwrap_or_default().to_owned();
+    if let Some(names) = make(spec, "names")
+        && !kind.is_empty()
+    {
+        fill_text(names, "singular", &kind.to_ascii_lowercase());
+        fill_text(names, "listKind", &format!("{kind}List"));
+    }
+    if let Some(conversion) = make(spec, "conversion") {
+        fill_text(conversion, "strategy", "None");
+        if let Some(service) =
+            at_mut(conversion, "webhook").and_then(|w| at_mut(w, "clientConfig")).and_then(|c| at_mut(c, "service"))
+        {
+            fill(service, "port", 443);
+        }
+    }
+    if !crate::tree::flag(spec, "preserveUnknownFields") {
+        crate::tree::remove(spec, "preserveUnknownFields");
+    }
+    let storage: Vec<Value> = list(spec, "versions")
+        .iter()
+        .filter(|v| crate::tree::flag(v, "storage"))
+        .filter_map(|v| v.get("name").cloned())
+        .collect();
+    if let Some(status) = make(object, "status")
+        && list(status, "storedVersions").is_empty()
+    {
+        set(status, "storedVersions", storage);
+    }
+}

@@ -1,0 +1,151 @@
+//! Workloads: templates and how they are rolled out.
+
+use super::core::claim_spec;
+use super::pod::workload_template;
+use crate::tree::{at_mut, each_mut, fill, fill_text, get, has, make, set, text};
+use serde_json::{Value, json};
+
+/// Defaults of a kind of the groups `apps` and `batch`.
+pub fn defaults(kind: &str, object: &mut Value) {
+    match kind {
+        "Job" => return job(object),
+        "CronJob" => return cron_job(object),
+        "ControllerRevision" => return,
+        _ => {}
+    }
+    let Some(spec) = make(object, "spec") else { return };
+    match kind {
+        "Deployment" => deployment(spec),
+        "ReplicaSet" => fill(spec, "replicas", 1),
+        "StatefulSet" => stateful_set(spec),
+        "DaemonSet" => daemon_set(spec),
+        _ => return,
+    }
+    workload_template(spec);
+}
+
+fn deployment(spec: &mut Value) {
+    fill(spec, "replicas", 1);
+    fill(spec, "revisionHistoryLimit", 10);
+    fill(spec, "progressDeadlineSeconds", 600);
+    let Some(strategy) = make(spec, "strategy") else { return };
+    fill_text(strategy, "type", "RollingUpdate");
+    if text(strategy, "type") == "RollingUpdate"
+        && let Some(rolling) = make(strategy, "rollingUpdate")
+    {
+        fill(rolling, "maxUnavailable", "25%");
+        fill(rolling, "maxSurge", "25%");
+    }
+}
+
+fn daemon_set(spec: &mut Value) {
+    fill(spec, "revisionHistoryLimit", 10);
+    let Some(strategy) = make(spec, "updateStrategy") else { return };
+    fill_text(strategy, "type", "RollingUpdate");
+    if text(strategy, "type") == "RollingUpdate"
+        && let Some(rolling) = make(strategy, "rollingUpdate")
+    {
+        fill(rolling, "maxUnavailable", 1);
+        fill(rolling, "maxSurge", 0);
+    }
+}
+
+fn stateful_set(spec: &mut Value) {
+    fill_text(spec, "podManagementPolicy", "OrderedReady");
+    fill(spec, "replicas", 1);
+    fill(spec, "revisionHistoryLimit", 10);
+    if let Some(strategy) = make(spec, "updateStrategy") {
+        if text(strategy, "type").is_empty() {
+            set(strategy, "type", "RollingUpdate");
+            if let Some(rolling) = make(strategy, "rollingUpdate") {
+                fill(rolling, "partition", 0);
+            }
+        }
+        if text(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = at_mut(strategy, "rollingUpdate")
+        {
+            fill(rolling, "partition", 0);
+        }
+    }
+    if let Some(policy) = make(spec, "persistentVolumeClaimRetentionPolicy") {
+        fill_text(policy, "whenDeleted", "Retain");
+        fill_text(policy, "whenScaled", "Retain");
+    }
+    for claim in each_mut(spec, "volumeClaimTemplates") {
+        fill_text(claim, "apiVersion", "v1");
+        fill_text(claim, "kind", "PersistentVolumeClaim");
+        claim_spec(claim);
+        if let Some(status) = make(claim, "status") {
+            fill_text(status, "phase", "Pending");
+        }
+    }
+}
+
+/// A ReplicationController: labels and selector come from the template.
+pub fn replication_controller(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").cloned();
+    if let Some(labels) = labels.filter(|l| l.as_object().is_some_and(|m| !m.is_empty())) {
+        if get(get(object, "metadata"), "labels").as_object().is_none_or(|m| m.is_empty())
+            && let Some(meta) = make(object, "metadata")
+        {
+            set(meta, "labels", labels.clone());
+        }
+        if let Some(spec) = make(object, "spec")
+            && get(spec, "selector").as_object().is_none_or(|m| m.is_empty())
+        {
+            set(spec, "selector", labels);
+        }
+    }
+    let Some(spec) = make(object, "spec") else { return };
+    fill(spec, "replicas", 1);
+    if has(spec, "template") {
+        workload_template(spec);
+    }
+}
+
+fn job(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").cloned().filter(|l| l != &json!({}));
+    if let Some(labels) = labels
+        && get(get(object, "metadata"), "labels").as_object().is_none_or(|m| m.is_empty())
+        && let Some(meta) = make(object, "metadata")
+    {
+        set(meta, "labels", labels);
+    }
+    let Some(spec) = make(object, "spec") else { return };
+    if !has(spec, "completions") && !has(spec, "parallelism") {
+        set(spec, "completions", 1);
+        set(spec, "parallelism", 1);
+    }
+    fill(spec, "parallelism", 1);
+    let per_index = has(spec, "backoffLimitPerIndex");
+    fill(spec, "backoffLimit", if per_index { i64::from(i32::MAX) } else { 6 });
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    fill(spec, "manualSelector", false);
+    let policy = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    fill(spec, "podReplacementPolicy", policy);
+    job_template_parts(spec);
+}
+
+/// What jobs and the templates of cron jobs share.
+fn job_template_parts(spec: &mut Value) {
+    if let Some(policy) = at_mut(spec, "podFailurePolicy") {
+        for rule in each_mut(policy, "rules") {
+            each_mut(rule, "onPodConditions").for_each(|c| fill_text(c, "status", "True"));
+        }
+    }
+    workload_template(spec);
+}
+
+fn cron_job(object: &mut Value) {
+    let Some(spec) = make(object, "spec") else { return };
+    fill_text(spec, "concurrencyPolicy", "Allow");
+    fill(spec, "suspend", false);
+    fill(spec, "successfulJobsHistoryLimit", 3);
+    fill(spec, "failedJobsHistoryLimit", 1);
+    let Some(template) = make(spec, "jobTemplate") else { return };
+    make(template, "metadata");
+    if let Some(spec) = make(template, "spec") {
+        job_template_parts(spec);
+    }
+}

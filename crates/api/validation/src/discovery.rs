@@ -1,0 +1,118 @@
+//! EndpointSlices.
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::{self, NameRule};
+use crate::rules;
+use crate::service::reachable;
+use crate::tree::{has, int, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+/// EndpointSlices.
+pub const ENDPOINT_SLICE: Rules = Rules { name: NameRule::Subdomain, create: slice, update: update_slice, sub: no_sub };
+
+const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
+const MOST: usize = 1000;
+const MOST_PORTS: usize = 100;
+const MOST_ADDRESSES: usize = 100;
+
+fn slice(object: &Value, errors: &mut Errors) {
+    let root = Path::ROOT;
+    let kind = text(object, "addressType");
+    if kind.is_empty() {
+        errors.required(&root.child("addressType"), "");
+    } else if !TYPES.contains(&kind) {
+        errors.not_supported(&root.child("addressType"), kind, &TYPES);
+    }
+    let endpoints = list(object, "endpoints");
+    let path = root.child("endpoints");
+    if endpoints.len() > MOST {
+        errors.too_many(&path, endpoints.len(), MOST);
+        return;
+    }
+    for (i, endpoint) in endpoints.iter().enumerate() {
+        let at = path.index(i);
+        addresses(endpoint, kind, &at.child("addresses"), errors);
+        let host = text(endpoint, "hostname");
+        if has(endpoint, "hostname") {
+            errors.invalid_each(&at.child("hostname"), host, names::dns1123_label(host));
+        }
+        let node = text(endpoint, "nodeName");
+        if has(endpoint, "nodeName") {
+            errors.invalid_each(&at.child("nodeName"), node, names::dns1123_subdomain(node));
+        }
+        let hints = at.child("hints");
+        let hints = hints.child("forNodes");
+        for (j, hint) in list(crate::tree::get(endpoint, "hints"), "forNodes").iter().enumerate() {
+            let name = text(hint, "name");
+            errors.invalid_each(&hints.index(j).child("name"), name, names::dns1123_subdomain(name));
+        }
+        metadata::labels(endpoint, "deprecatedTopology", &at, errors);
+    }
+    ports(object, &root.child("ports"), errors);
+}
+
+fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(endpoint, "addresses");
+    if all.is_empty() {
+        errors.required(path, "must contain at least 1 address");
+    } else if all.len() > MOST_ADDRESSES {
+        errors.too_many(path, all.len(), MOST_ADDRESSES);
+    }
+    for (i, address) in all.iter().enumerate() {
+        let address = address.as_str().unwrap_or_default();
+        let at = path.index(i);
+        let ip = rules::parse_ip(address);
+        match kind {
+            "IPv4" | "IPv6" => {
+                let family = ip.map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
+                if family == Some(kind) {
+                    reachable(address, &at, errors);
+                } else if family.is_some() {
+                    let what = if kind == "IPv4" { "must be an IPv4 address" } else { "must be an IPv6 address" };
+                    errors.invalid(path, address, what);
+                } else {
+                    errors.invalid_each(&at, address, rules::ip(address));
+                }
+            }
+            "FQDN" => errors.invalid_each(&at, address, names::dns1123_subdomain(address)),
+            _ => {}
+        }
+    }
+}
+
+fn ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(object, "ports");
+    if all.len() > MOST_PORTS {
+        errors.too_many(path, all.len(), MOST_PORTS);
+        return;
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, port) in all.iter().enumerate() {
+        let at = path.index(i);
+        let name = text(port, "name");
+        if !name.is_empty() {
+            errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
+        }
+        if seen.contains(&name) {
+            errors.duplicate(&at.child("name"), name);
+        }
+        seen.push(name);
+        rules::required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        if let Some(n) = int(port, "port")
+            && let Some(problem) = rules::port_number(n)
+        {
+            errors.invalid(&at.child("port"), n, problem);
+        }
+        if has(port, "appProtocol") {
+            let protocol = text(port, "appProtocol");
+            errors.invalid_each(&at.child("appProtocol"), protocol, names::qualified_name(protocol));
+        }
+    }
+}
+
+fn update_slice(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::immutable(new, old, "addressType", &Path::ROOT, errors);
+    slice(new, errors);
+}

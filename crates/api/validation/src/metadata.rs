@@ -1,0 +1,188 @@
+//! Rules for `metadata`, the same for every kind but for the form of names.
+
+use crate::dispatch::Kind;
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::tree::{entries, flag, get, has, int, list, text, texts};
+use api_meta::names;
+use serde_json::Value;
+
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const IMMUTABLE: &str = "field is immutable";
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// The form of a kind's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// DNS subdomain, at most 253 bytes.
+    Subdomain,
+    /// DNS label, at most 63 bytes.
+    Label,
+    /// What fits into a path segment.
+    PathSegment,
+    /// Checked by the kind's own rules.
+    Own,
+}
+
+impl NameRule {
+    /// What is wrong with `name`; a prefix (`generateName`) may end with a dash.
+    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        let masked = match name.strip_suffix('-') {
+            Some(rest) if prefix && !rest.is_empty() => {
+                let mut chars = rest.chars();
+                chars.next_back();
+                format!("{}a", chars.as_str())
+            }
+            _ => name.to_owned(),
+        };
+        match self {
+            NameRule::Subdomain => names::dns1123_subdomain(&masked),
+            NameRule::Label => names::dns1123_label(&masked),
+            NameRule::PathSegment if prefix => {
+                names::path_segment(name).into_iter().filter(|p| p.contains("may not contain")).collect()
+            }
+            NameRule::PathSegment => names::path_segment(name),
+            NameRule::Own => Vec::new(),
+        }
+    }
+}
+
+/// Rules for a new object's metadata.
+pub fn create(object: &Value, kind: Kind<'_>, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+    let meta = get(object, "metadata");
+    let generate = text(meta, "generateName");
+    if !generate.is_empty() {
+        errors.invalid_each(&path.child("generateName"), generate, rule.problems(generate, true));
+    }
+    name(text(meta, "name"), rule, path, errors);
+    namespace(text(meta, "namespace"), kind.namespaced, path, errors);
+    if int(meta, "generation").is_some_and(|g| g < 0) {
+        errors.invalid(&path.child("generation"), get(meta, "generation").clone(), rules::NEGATIVE);
+    }
+    common(meta, path, errors);
+}
+
+fn name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("name");
+    if name.is_empty() {
+        errors.required(&at, "name or generateName is required");
+    } else {
+        errors.invalid_each(&at, name, rule.problems(name, false));
+    }
+}
+
+fn namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("namespace");
+    match (namespaced, namespace.is_empty()) {
+        (true, true) => errors.required(&at, ""),
+        (true, false) => errors.invalid_each(&at, namespace, names::dns1123_label(namespace)),
+        (false, false) => errors.forbidden(&at, "not allowed on this type"),
+        (false, true) => {}
+    }
+}
+
+fn common(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    labels(meta, "labels", path, errors);
+    annotations(meta, path, errors);
+    owners(list(meta, "ownerReferences"), &path.child("ownerReferences"), errors);
+    finalizers(meta, &path.child("finalizers"), errors);
+}
+
+/// The rules for labels in `parent[field]`.
+pub fn labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child(field);
+    for (key, value) in entries(parent, field) {
+        errors.invalid_each(&at, key, names::qualified_name(key));
+        let value = value.as_str().unwrap_or_default();
+        errors.invalid_each(&at, value, names::label_value(value));
+    }
+}
+
+/// The rules for `parent.annotations`.
+pub fn annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("annotations");
+    let mut size = 0;
+    for (key, value) in entries(parent, "annotations") {
+        errors.invalid_each(&at, key, names::qualified_name(&key.to_ascii_lowercase()));
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.too_long(&at, ANNOTATIONS_LIMIT);
+    }
+}
+
+fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        let version = text(owner, "apiVersion");
+        if version.rsplit('/').next().unwrap_or_default().is_empty() {
+            errors.invalid(&path.child("apiVersion"), version, "version must not be empty");
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(owner, field).is_empty() {
+                errors.invalid(&path.child(field), "", "must not be empty");
+            }
+        }
+        if (version, text(owner, "kind")) == ("v1", "Event") {
+            errors.invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner");
+        }
+        if flag(owner, "controller") {
+            let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+            match &controller {
+                Some(first) => errors.invalid(
+                    path,
+                    owners.to_vec(),
+                    format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"),
+                ),
+                None => controller = Some(this),
+            }
+        }
+    }
+}
+
+fn finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let all = texts(meta, "finalizers");
+    for finalizer in &all {
+        errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            errors.invalid(path, *finalizer, "name is neither a standard finalizer name nor is it fully qualified");
+        }
+    }
+    if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
+        errors.invalid(path, all, "finalizer orphan and foregroundDeletion cannot be both set");
+    }
+}
+
+/// Rules for a changed object's metadata.
+pub fn update(new: &Value, old: &Value, _kind: Kind<'_>, _rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+    let (new, old) = (get(new, "metadata"), get(old, "metadata"));
+    no_new_finalizers(new, old, &path.child("finalizers"), errors);
+    if let (Some(n), Some(o)) = (int(new, "generation"), int(old, "generation"))
+        && n < o
+    {
+        errors.invalid(&path.child("generation"), n, "must not be decremented");
+    }
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if get(new, field) != get(old, field) {
+            errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
+        }
+    }
+    common(new, path, errors);
+}
+
+fn no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if !has(old, "deletionTimestamp") {
+        return;
+    }
+    let before = texts(old, "finalizers");
+    let mut added: Vec<String> =
+        texts(new, "finalizers").iter().filter(|f| !before.contains(f)).map(|f| format!("{f:?}")).collect();
+    if !added.is_empty() {
+        added.sort();
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        );
+        errors.forbidden(path, detail);
+    }
+}

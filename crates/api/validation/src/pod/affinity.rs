@@ -1,0 +1,127 @@
+//! Node, pod and pod anti-affinity.
+
+use crate::field::{Errors, Path};
+use crate::selector;
+use crate::tree::{get, has, int, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+const WEIGHT: &str = "must be in the range 1-100";
+
+/// `affinity` of a pod.
+pub fn validate(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+    node(get(affinity, "nodeAffinity"), &path.child("nodeAffinity"), errors);
+    for field in ["podAffinity", "podAntiAffinity"] {
+        pods(get(affinity, field), &path.child(field), errors);
+    }
+}
+
+fn weight(item: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let weight = int(item, "weight").unwrap_or(0);
+    if !(1..=100).contains(&weight) {
+        errors.invalid(&path.child("weight"), weight, WEIGHT);
+    }
+}
+
+fn node(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if has(affinity, REQUIRED) {
+        node_selector(get(affinity, REQUIRED), &path.child(REQUIRED), errors);
+    }
+    let at = path.child(PREFERRED);
+    for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
+        weight(item, &at.index(i), errors);
+        node_term(get(item, "preference"), &at.index(i).child("preference"), errors);
+    }
+}
+
+/// A node selector: at least one term.
+pub fn node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("nodeSelectorTerms");
+    let terms = list(node_selector, "nodeSelectorTerms");
+    if terms.is_empty() {
+        errors.required(&at, "must have at least one node selector term");
+    }
+    for (i, term) in terms.iter().enumerate() {
+        node_term(term, &at.index(i), errors);
+    }
+}
+
+fn node_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("matchExpressions");
+    for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
+        requirement(expression, &at.index(i), errors);
+    }
+    let at = path.child("matchFields");
+    for (i, expression) in list(term, "matchFields").iter().enumerate() {
+        field_requirement(expression, &at.index(i), errors);
+    }
+}
+
+fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let count = list(expression, "values").len();
+    let at = path.child("values");
+    match text(expression, "operator") {
+        "In" | "NotIn" if count == 0 => {
+            errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if count > 0 => {
+            errors.forbidden(&at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+        }
+        "Gt" | "Lt" if count != 1 => {
+            errors.required(&at, "must be specified single value when `operator` is 'Lt' or 'Gt'");
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+    }
+    let key = text(expression, "key");
+    errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+}
+
+fn field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let values = list(expression, "values");
+    match text(expression, "operator") {
+        "In" | "NotIn" => {
+            if values.len() != 1 {
+                errors.required(
+                    &path.child("values"),
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+                );
+            }
+        }
+        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+    }
+    let key = text(expression, "key");
+    if key != "metadata.name" {
+        errors.invalid(&path.child("key"), key, "not a valid field selector key");
+    }
+}
+
+fn pods(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child(REQUIRED);
+    for (i, term) in list(affinity, REQUIRED).iter().enumerate() {
+        pod_term(term, &at.index(i), errors);
+    }
+    let at = path.child(PREFERRED);
+    for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
+        weight(item, &at.index(i), errors);
+        pod_term(get(item, "podAffinityTerm"), &at.index(i).child("podAffinityTerm"), errors);
+    }
+}
+
+fn pod_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["labelSelector", "namespaceSelector"] {
+        selector::validate(get(term, field), &path.child(field), errors);
+    }
+    for namespace in list(term, "namespaces") {
+        let namespace = namespace.as_str().unwrap_or_default();
+        errors.invalid_each(&path.child("namespace"), namespace, names::dns1123_label(namespace));
+    }
+    let key = text(term, "topologyKey");
+    let at = path.child("topologyKey");
+    if key.is_empty() {
+        errors.required(&at, "can not be empty");
+    }
+    errors.invalid_each(&at, key, names::qualified_name(key));
+}

@@ -1,0 +1,205 @@
+//! Environment variables.
+
+use super::volume::Volumes;
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::tree::{get, has, list, text};
+use serde_json::Value;
+
+const ENV_FIELDS: [&str; 10] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+    "spec.hostname",
+];
+const VOLUME_FIELDS: [&str; 5] =
+    ["metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"];
+const RESOURCES: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// `env` and `envFrom` of a container.
+pub fn env(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("env");
+    for (i, variable) in list(container, "env").iter().enumerate() {
+        let at = at.index(i);
+        let name = text(variable, "name");
+        if name.is_empty() {
+            errors.required(&at.child("name"), "");
+        } else {
+            errors.invalid_each(&at.child("name"), name, variable_name(name));
+        }
+        if has(variable, "valueFrom") {
+            source(variable, volumes, &at.child("valueFrom"), errors);
+        }
+    }
+    let at = path.child("envFrom");
+    for (i, from) in list(container, "envFrom").iter().enumerate() {
+        env_from(from, &at, i, errors);
+    }
+}
+
+fn variable_name(name: &str) -> Vec<String> {
+    if name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
+        return Vec::new();
+    }
+    vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
+}
+
+fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let from = get(variable, "valueFrom");
+    let mut sources = 0;
+    for field in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
+        if !has(from, field) {
+            continue;
+        }
+        sources += 1;
+        let (part, at) = (get(from, field), path.child(field));
+        match field {
+            "fieldRef" => field_ref(part, &ENV_FIELDS, &at, errors),
+            "resourceFieldRef" => resource_ref(part, false, &at, errors),
+            "fileKeyRef" => file_ref(part, volumes, &at, errors),
+            _ => key_ref(part, &at, errors),
+        }
+    }
+    if sources == 0 {
+        errors.invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+        );
+    } else if !text(variable, "value").is_empty() {
+        errors.invalid(path, "", "may not be specified when `value` is not empty");
+    } else if sources > 1 {
+        errors.invalid(path, "", "may not have more than one field specified at a time");
+    }
+}
+
+fn file_ref(reference: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let volume = text(reference, "volumeName");
+    let at = path.child("volumeName");
+    errors.invalid_each(&at, volume, api_meta::names::dns1123_label(volume));
+    if !volumes.has(volume) {
+        errors.not_found(&at, volume);
+    }
+}
+
+fn object_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !name.is_empty() {
+        errors.invalid_each(path, name, api_meta::names::dns1123_subdomain(name));
+    }
+}
+
+fn key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    object_name(text(reference, "name"), &path.child("name"), errors);
+    let key = text(reference, "key");
+    if key.is_empty() {
+        errors.required(&path.child("key"), "");
+    } else {
+        errors.invalid_each(&path.child("key"), key, rules::config_key(key));
+    }
+}
+
+fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Errors) {
+    let path = list_path.index(index);
+    let prefix = text(from, "prefix");
+    if !prefix.is_empty() {
+        errors.invalid_each(&path.child("prefix"), prefix, variable_name(prefix));
+    }
+    let sources: Vec<&str> = ["configMapRef", "secretRef"].into_iter().filter(|f| has(from, f)).collect();
+    for field in &sources {
+        let name = text(get(from, field), "name");
+        if name.is_empty() {
+            errors.required(&path.child(field).child("name"), "");
+        }
+        object_name(name, &path.child(field).child("name"), errors);
+    }
+    match sources.len() {
+        0 => errors.invalid(list_path, "", "must specify one of: `configMapRef` or `secretRef`"),
+        1 => {}
+        _ => errors.invalid(list_path, "", "may not have more than one field specified at a time"),
+    }
+}
+
+/// A reference to a field of the pod; `known` are the whole fields, labels and annotations also go by key.
+pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let field = text(reference, "fieldPath");
+    let at = path.child("fieldPath");
+    if text(reference, "apiVersion").is_empty() {
+        errors.required(&path.child("apiVersion"), "");
+        return;
+    }
+    if field.is_empty() {
+        errors.required(&at, "");
+        return;
+    }
+    if let Some((base, key)) = field.strip_suffix("']").and_then(|f| f.split_once("['")) {
+        let problems = match base {
+            "metadata.labels" => api_meta::names::qualified_name(key),
+            "metadata.annotations" => api_meta::names::qualified_name(&key.to_ascii_lowercase()),
+            _ => {
+                errors.invalid(&at, field, "does not support subscript");
+                return;
+            }
+        };
+        errors.invalid_each(&at, field, problems);
+        return;
+    }
+    if ENV_FIELDS.contains(&field) || VOLUME_FIELDS.contains(&field) {
+        if !known.contains(&field) {
+            errors.not_supported(&at, field, known);
+        }
+        return;
+    }
+    errors.invalid(&at, field, "error converting fieldPath: field label not supported: ".to_owned() + field);
+}
+
+/// A reference to a field of the pod from a volume.
+pub fn volume_field_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    field_ref(reference, &VOLUME_FIELDS, path, errors);
+}
+
+/// A reference to a container's resource.
+pub fn resource_ref(reference: &Value, for_volume: bool, path: &Path<'_>, errors: &mut Errors) {
+    if for_volume && text(reference, "containerName").is_empty() {
+        errors.required(&path.child("containerName"), "");
+        return;
+    }
+    let resource = text(reference, "resource");
+    if resource.is_empty() {
+        errors.required(&path.child("resource"), "");
+        return;
+    }
+    let huge = ["limits.hugepages-", "requests.hugepages-"].iter().any(|p| resource.starts_with(p));
+    if !RESOURCES.contains(&resource) && !huge {
+        errors.not_supported(&path.child("resource"), resource, &RESOURCES);
+    }
+    let divisor = get(reference, "divisor");
+    let text = match divisor {
+        Value::String(s) => s.as_str(),
+        _ => "0",
+    };
+    let known: &[&str] = if resource.ends_with(".cpu") {
+        &["0", "1", "1m"]
+    } else {
+        &["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"]
+    };
+    if !known.contains(&text) {
+        errors.invalid(
+            &path.child("divisor"),
+            text,
+            "only divisor's values of ".to_owned() + &known.join(", ") + " are supported",
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Probes and lifecycle hooks.
+
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::tree::{get, has, int, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+const COUNTERS: [&str; 5] =
+    ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
+
+/// The three probes of a container.
+pub fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if !has(container, field) {
+            continue;
+        }
+        let (probe, at) = (get(container, field), path.child(field));
+        one(probe, &at, errors);
+        if field == "readinessProbe" {
+            if has(probe, "terminationGracePeriodSeconds") {
+                let value = get(probe, "terminationGracePeriodSeconds").clone();
+                errors.invalid(
+                    &at.child("terminationGracePeriodSeconds"),
+                    value,
+                    "must not be set for readinessProbes",
+                );
+            }
+            continue;
+        }
+        if let Some(n) = int(probe, "successThreshold").filter(|n| *n != 1) {
+            errors.invalid(&at.child("successThreshold"), n, "must be 1");
+        }
+        rules::positive(probe, "terminationGracePeriodSeconds", &at, errors);
+    }
+}
+
+fn one(probe: &Value, path: &Path<'_>, errors: &mut Errors) {
+    handler(probe, path, errors);
+    for field in COUNTERS {
+        rules::non_negative(probe, field, path, errors);
+    }
+}
+
+/// Exactly one way to act.
+fn handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut found = 0;
+    for field in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
+        if !has(handler, field) {
+            continue;
+        }
+        let at = path.child(field);
+        if found > 0 {
+            errors.forbidden(&at, "may not specify more than 1 handler type");
+            continue;
+        }
+        found += 1;
+        let part = get(handler, field);
+        match field {
+            "exec" => {
+                if list(part, "command").is_empty() {
+                    errors.required(&at.child("command"), "");
+                }
+            }
+            "httpGet" => http_get(part, &at, errors),
+            "tcpSocket" => rules::port_number_or_name(get(part, "port"), &at.child("port"), errors),
+            "grpc" => rules::port_number_or_name(get(part, "port"), &at.child("port"), errors),
+            _ => {
+                if int(part, "seconds").unwrap_or(0) < 0 {
+                    errors.invalid(&at, get(part, "seconds").clone(), "must be non-negative");
+                }
+            }
+        }
+    }
+    if found == 0 {
+        errors.required(path, "must specify a handler type");
+    }
+}
+
+fn http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if text(get_, "path").is_empty() {
+        errors.required(&path.child("path"), "");
+    }
+    rules::port_number_or_name(get(get_, "port"), &path.child("port"), errors);
+    rules::one_of(get_, "scheme", &["HTTP", "HTTPS"], path, errors);
+    let at = path.child("httpHeaders");
+    for (i, header) in list(get_, "httpHeaders").iter().enumerate() {
+        let name = text(header, "name");
+        let good = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !good {
+            let detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+            errors.invalid(&at.index(i).child("name"), name, detail);
+        }
+    }
+}
+
+/// The hooks of a container.
+pub fn lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let lifecycle = get(container, "lifecycle");
+    for field in ["postStart", "preStop"] {
+        if has(lifecycle, field) {
+            handler(get(lifecycle, field), &path.child(field), errors);
+        }
+    }
+}
+
+/// A condition type or gate name.
+pub fn qualified(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.invalid_each(path, value, names::qualified_name(value));
+}

@@ -1,0 +1,203 @@
+//! Resource requests and limits.
+
+use crate::field::{Errors, Path};
+use crate::rules::{self, NEGATIVE};
+use crate::tree::{entries, get, has, list as items, text};
+use api_meta::{Quantity, names};
+use serde_json::Value;
+
+const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const HUGE: &str = "hugepages-";
+const CPU_PRECISION: &str = "must be an integer";
+
+/// Whether a name is of an extended resource (`example.com/gpu`).
+pub fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
+fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.invalid_each(path, name, names::qualified_name(name));
+    let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
+    if !name.contains('/') && !standard {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        errors.invalid(path, name, "must be a standard resource for containers");
+    }
+}
+
+/// The container form of a name: one finding for a name that is not one.
+fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    standard_name(name, path, errors);
+    let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
+    if !name.contains('/') && !standard {
+        errors.invalid(path, name, "must be a standard resource for containers");
+    }
+}
+
+const STANDARD: [&str; 21] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+    "count",
+];
+
+/// A resource's name: standard or with a domain. One finding for a name that is not one.
+pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let problems = names::qualified_name(name);
+    let good = problems.is_empty();
+    errors.invalid_each(path, name, problems);
+    let huge = [HUGE, "requests.hugepages-", "limits.hugepages-"].iter().any(|p| name.starts_with(p));
+    if good && !name.contains('/') && !huge && !STANDARD.contains(&name) {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+}
+
+/// An amount of a resource: not negative, whole where it counts things.
+pub fn quantity(name: &str, amount: Quantity, shown: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if amount.is_negative() {
+        errors.invalid(path, shown.clone(), NEGATIVE);
+    }
+    let counted = is_extended(name)
+        || matches!(
+            name,
+            "pods"
+                | "services"
+                | "secrets"
+                | "configmaps"
+                | "persistentvolumeclaims"
+                | "resourcequotas"
+                | "replicationcontrollers"
+        );
+    if counted && amount.milli_value() % 1000 != 0 {
+        errors.invalid(path, shown.clone(), CPU_PRECISION);
+    }
+}
+
+/// A resource list of a node or runtime class.
+pub fn list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child(field);
+    for (name, value) in entries(parent, field) {
+        let at = at.key(name);
+        resource_name(name, &at, errors);
+        if let Some(amount) = rules::quantity(value) {
+            quantity(name, amount, value, &at, errors);
+        }
+    }
+}
+
+/// `resources` of a container.
+pub fn container(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if has(container, "resources") {
+        requirements(get(container, "resources"), false, &path.child("resources"), errors);
+    }
+}
+
+/// Requests and limits.
+pub fn requirements(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (limits, requests) = (get(resources, "limits"), get(resources, "requests"));
+    let at = path.child("limits");
+    let mut huge = false;
+    for (name, value) in entries(resources, "limits") {
+        let at = at.key(name);
+        named_amount(name, value, whole_pod, &at, errors);
+        huge |= name.starts_with(HUGE);
+    }
+    let at = path.child("requests");
+    for (name, value) in entries(resources, "requests") {
+        let key = at.key(name);
+        named_amount(name, value, whole_pod, &key, errors);
+        let Some(request) = rules::quantity(value) else { continue };
+        huge |= name.starts_with(HUGE);
+        match rules::amount(limits, name) {
+            Some(limit) => over(name, request, limit, value, &at, errors),
+            None if is_extended(name) || name.starts_with(HUGE) => {
+                errors.required(&path.child("limits"), "Limit must be set for non overcommitable resources");
+            }
+            None => {}
+        }
+    }
+    claims(resources, whole_pod, &path.child("claims"), errors);
+    let base = |n: &str| limits.get(n).is_some() || requests.get(n).is_some();
+    if huge && !base("cpu") && !base("memory") {
+        errors.forbidden(path, "HugePages require cpu or memory");
+    }
+}
+
+fn claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    let all = items(resources, "claims");
+    if whole_pod && !all.is_empty() {
+        errors.forbidden(path, "claims may not be set for Resources at pod-level");
+    }
+    for (i, claim) in all.iter().enumerate() {
+        let request = text(claim, "request");
+        if !request.is_empty() {
+            errors.invalid_each(&path.index(i).child("request"), request, names::dns1123_label(request));
+        }
+    }
+}
+
+fn over(name: &str, request: Quantity, limit: Quantity, shown: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let exact = is_extended(name) || name.starts_with(HUGE);
+    if exact && request != limit {
+        errors.invalid(at, shown.clone(), format!("must be equal to {name} limit of {limit}"));
+    } else if !exact && request > limit {
+        errors.invalid(at, shown.clone(), format!("must be less than or equal to {name} limit of {limit}"));
+    }
+}
+
+fn named_amount(name: &str, value: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    if whole_pod {
+        let before = errors.len();
+        standard_name(name, path, errors);
+        if errors.len() == before && !matches!(name, "cpu" | "memory") && !name.starts_with(HUGE) {
+            errors.not_supported(path, name, &["cpu", "memory"]);
+        }
+        return;
+    }
+    container_resource_name(name, path, errors);
+    if let Some(amount) = rules::quantity(value) {
+        quantity(name, amount, value, path, errors);
+    }
+}
+
+/// `overhead` of a pod.
+pub fn overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (name, value) in entries(spec, "overhead") {
+        named_amount(name, value, false, &path.child("limits").key(name), errors);
+    }
+}
+
+/// `resizePolicy` of a container.
+pub fn resize_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for policy in items(container, "resizePolicy") {
+        let name = text(policy, "resourceName");
+        match name {
+            "" => errors.required(path, ""),
+            "cpu" | "memory" if seen.contains(&name) => errors.duplicate(path, name),
+            "cpu" | "memory" => seen.push(name),
+            other => errors.not_supported(path, other, &["cpu", "memory"]),
+        }
+        match text(policy, "restartPolicy") {
+            "" => errors.required(path, ""),
+            "NotRequired" | "RestartContainer" => {}
+            other => errors.not_supported(path, other, &["NotRequired", "RestartContainer"]),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Tolerations, spreading and gates.
+
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::selector;
+use crate::tree::{get, has, int, list, opt_text, text};
+use api_meta::names;
+use serde_json::Value;
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
+
+/// Tolerations of a pod or runtime class.
+pub fn tolerations(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    for (i, toleration) in all.iter().enumerate() {
+        one(toleration, &path.index(i), errors);
+    }
+}
+
+fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
+    let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
+    let at = path.child("operator");
+    if !key.is_empty() {
+        errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    } else if operator != "Exists" {
+        errors.invalid(
+            &at,
+            operator,
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+        );
+    }
+    if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
+        errors.invalid(&path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set");
+    }
+    match operator {
+        "Equal" | "" => {
+            let problems = names::label_value(value);
+            if !problems.is_empty() {
+                errors.invalid(&at, value, problems.join(";"));
+            }
+        }
+        "Exists" => {
+            if !value.is_empty() {
+                errors.invalid(&at, toleration.clone(), "value must be empty when `operator` is 'Exists'");
+            }
+        }
+        other => errors.not_supported(&at, other, &["Equal", "Exists"]),
+    }
+    if !effect.is_empty() && !EFFECTS.contains(&effect) {
+        errors.not_supported(&path.child("effect"), effect, &EFFECTS);
+    }
+}
+
+/// Topology spread constraints.
+pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+        let at = path.index(i);
+        let (key, when) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        let skew = int(constraint, "maxSkew").unwrap_or(0);
+        if skew <= 0 {
+            errors.invalid(&at.child("maxSkew"), skew, rules::NOT_POSITIVE);
+        }
+        if key.is_empty() {
+            errors.required(&at.child("topologyKey"), "can not be empty");
+        }
+        if !UNSATISFIABLE.contains(&when) {
+            errors.not_supported(&at.child("whenUnsatisfiable"), when, &UNSATISFIABLE);
+        }
+        if seen.contains(&(key, when)) {
+            errors.duplicate(&at.child("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {when}}}"));
+        }
+        seen.push((key, when));
+        spread_details(constraint, when, &at, errors);
+    }
+}
+
+fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(domains) = int(constraint, "minDomains") {
+        let at = path.child("minDomains");
+        if domains <= 0 {
+            errors.invalid(&at, domains, rules::NOT_POSITIVE);
+        }
+        if when != "DoNotSchedule" {
+            errors.invalid(
+                &at,
+                domains,
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"),
+            );
+        }
+    }
+    for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        rules::one_of(constraint, field, &["Honor", "Ignore"], path, errors);
+    }
+    let keys = list(constraint, "matchLabelKeys");
+    if !keys.is_empty() && !has(constraint, "labelSelector") {
+        errors.forbidden(&path.child("matchLabelKeys"), "must not be specified when labelSelector is not set");
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        errors.invalid_each(&path.child("matchLabelKeys").index(i), key, names::qualified_name(key));
+    }
+    selector::validate(get(constraint, "labelSelector"), &path.child("labelSelector"), errors);
+}
+
+/// Readiness gates.
+pub fn readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
+        super::probe::qualified(text(gate, "conditionType"), &path.index(i).child("conditionType"), errors);
+    }
+}
+
+/// Scheduling gates.
+pub fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
+        let name = text(gate, "name");
+        super::probe::qualified(name, &path.index(i).child("name"), errors);
+        if seen.contains(&name) {
+            errors.duplicate(&path.index(i), name);
+        }
+        seen.push(name);
+    }
+}
+
+/// Taints of a node.
+pub fn taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (i, taint) in all.iter().enumerate() {
+        let at = path.index(i);
+        let (key, effect) = (text(taint, "key"), text(taint, "effect"));
+        errors.invalid_each(&at.child("key"), key, names::qualified_name(key));
+        let value = opt_text(taint, "value").unwrap_or_default();
+        errors.invalid_each(&at.child("value"), value, names::label_value(value));
+        if effect.is_empty() {
+            errors.required(&at.child("effect"), "");
+        } else if !EFFECTS.contains(&effect) {
+            errors.not_supported(&at.child("effect"), effect, &EFFECTS);
+        }
+        if seen.contains(&(key, effect)) {
+            errors.duplicate(&at, taint.clone());
+        }
+        seen.push((key, effect));
+    }
+}

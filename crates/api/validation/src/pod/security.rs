@@ -1,0 +1,180 @@
+//! Security contexts.
+
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::tree::{flag, get, has, list, opt_text, text};
+use serde_json::Value;
+
+const SECCOMP: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+const POLICIES: [(&str, [&str; 2]); 3] = [
+    ("fsGroupChangePolicy", ["Always", "OnRootMismatch"]),
+    ("supplementalGroupsPolicy", ["Merge", "Strict"]),
+    ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
+];
+const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
+
+/// The pod's context, and what it shares with the host.
+pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("securityContext");
+    let context = get(spec, "securityContext");
+    if flag(spec, "hostNetwork") {
+        let ports = path.child("containers");
+        for (i, container) in list(spec, "containers").iter().enumerate() {
+            for (j, port) in list(container, "ports").iter().enumerate() {
+                let number = |f: &str| get(port, f).as_i64().unwrap_or(0);
+                if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
+                    let at = ports.index(i);
+                    let at = at.child("ports");
+                    errors.invalid(
+                        &at.index(j).child("hostPort"),
+                        number("hostPort"),
+                        "must match `containerPort` when `hostNetwork` is true",
+                    );
+                }
+            }
+        }
+    }
+    if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
+        errors.invalid(
+            &at.child("shareProcessNamespace"),
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        );
+    }
+    if flag(spec, "hostNetwork") && get(spec, "hostUsers") == &Value::Bool(false) {
+        errors.forbidden(&path.child("hostNetwork"), "when `hostUsers` is false");
+    }
+    for field in ["hostPID", "hostIPC"] {
+        if flag(spec, field) && get(spec, "hostUsers") == &Value::Bool(false) {
+            errors.forbidden(&path.child(field), "when `hostUsers` is false");
+        }
+    }
+    for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+        id(context, field, &at, errors);
+    }
+    let groups = at.child("supplementalGroups");
+    for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
+        if !group.as_i64().is_some_and(|g| (0..=i64::from(i32::MAX)).contains(&g)) {
+            errors.invalid(&groups.index(i), group.clone(), ID_RANGE);
+        }
+    }
+    for (field, known) in POLICIES {
+        rules::one_of(context, field, &known, &at, errors);
+    }
+    sysctls(spec, context, &at.child("sysctls"), errors);
+    profiles(context, &at, errors);
+    windows(context, &at, errors);
+}
+
+fn windows(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let name = text(get(context, "windowsOptions"), "gmsaCredentialSpecName");
+    if !name.is_empty() {
+        let at = path.child("windowsOptions");
+        errors.invalid_each(&at.child("gmsaCredentialSpecName"), name, api_meta::names::dns1123_subdomain(name));
+    }
+}
+
+fn id(context: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(n) = get(context, field).as_i64()
+        && !(0..=i64::from(i32::MAX)).contains(&n)
+    {
+        errors.invalid(&path.child(field), n, ID_RANGE);
+    }
+}
+
+fn sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
+        let at = path.index(i);
+        let at = at.child("name");
+        let name = text(sysctl, "name");
+        if name.is_empty() {
+            errors.required(&at, "");
+        } else if !is_sysctl(name) {
+            let detail = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            errors.invalid(&at, name, detail);
+        } else if seen.contains(&name) {
+            errors.duplicate(&at, name);
+        }
+        if flag(spec, "hostNetwork") && (name.starts_with("net.") || name.starts_with("net/")) {
+            errors.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
+        }
+        seen.push(name);
+    }
+}
+
+fn is_sysctl(name: &str) -> bool {
+    let part = |p: &str| {
+        let bytes = p.as_bytes();
+        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|b| edge(Some(b)) || matches!(b, b'-' | b'_'))
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(part)
+}
+
+fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, what) in [("seccompProfile", "seccomp"), ("appArmorProfile", "apparmor")] {
+        if !has(context, field) {
+            continue;
+        }
+        let at = path.child(field);
+        let profile = get(context, field);
+        let local = opt_text(profile, "localhostProfile");
+        match (text(profile, "type"), local) {
+            ("", _) => errors.required(&at.child("type"), "type is required when profile is set"),
+            ("Localhost", None | Some("")) => {
+                errors.required(&at.child("localhostProfile"), format!("must be set when {what} type is Localhost"));
+            }
+            ("Localhost", Some(file)) => local_file(file, &at.child("localhostProfile"), errors),
+            (known, Some(file)) if SECCOMP.contains(&known) => {
+                let detail = format!("can only be set when {what} type is Localhost");
+                errors.invalid(&at.child("localhostProfile"), file, detail);
+            }
+            (known, _) if SECCOMP.contains(&known) => {}
+            (other, file) => {
+                errors.not_supported(&at.child("type"), other, &SECCOMP);
+                if let ("seccompProfile", Some(file)) = (field, file) {
+                    let detail = "can only be set when seccomp type is Localhost";
+                    errors.invalid(&at.child("localhostProfile"), file, detail);
+                }
+            }
+        }
+    }
+}
+
+fn local_file(file: &str, path: &Path<'_>, errors: &mut Errors) {
+    if file.starts_with('/') {
+        errors.invalid(path, file, "must be a relative path");
+    }
+    if file.split('/').any(|p| p == "..") {
+        errors.invalid(path, file, "must not contain '..'");
+    }
+}
+
+/// A container's context.
+pub fn container(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["runAsUser", "runAsGroup"] {
+        id(context, field, path, errors);
+    }
+    rules::one_of(context, "procMount", &["Default", "Unmasked"], path, errors);
+    profiles(context, path, errors);
+    windows(context, path, errors);
+    let escalation = get(context, "allowPrivilegeEscalation");
+    if escalation == &Value::Bool(false) {
+        if flag(context, "privileged") {
+            errors.invalid(
+                path,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            );
+        }
+        let added = list(get(context, "capabilities"), "add");
+        if added.iter().any(|c| c == "CAP_SYS_ADMIN") {
+            errors.invalid(
+                path,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+            );
+        }
+    }
+}

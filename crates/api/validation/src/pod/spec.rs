@@ -1,0 +1,221 @@
+//! `PodSpec`.
+
+use super::{affinity, container, scheduling, security, volume};
+use crate::field::{Errors, Path};
+use crate::metadata;
+use crate::rules;
+use crate::tree::{entries, get, has, int, list, opt_text, text};
+use api_meta::names;
+use serde_json::Value;
+
+const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
+const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+
+/// The rules for a pod's or template's spec. `metadata` is what downward references may name.
+pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let volumes = volume::list(spec, &path.child("volumes"), errors);
+    container::all(spec, &volumes, path, errors);
+    required_one_of(spec, "restartPolicy", &RESTART, path, errors);
+    required_one_of(spec, "dnsPolicy", &DNS, path, errors);
+    metadata::labels(spec, "nodeSelector", path, errors);
+    security::pod(spec, path, errors);
+    pull_secrets(spec, &path.child("imagePullSecrets"), errors);
+    if has(spec, "affinity") {
+        affinity::validate(get(spec, "affinity"), &path.child("affinity"), errors);
+    }
+    dns_config(spec, &path.child("dnsConfig"), errors);
+    scheduling::readiness_gates(spec, &path.child("readinessGates"), errors);
+    scheduling::gates(spec, &path.child("schedulingGates"), errors);
+    scheduling::spread(spec, &path.child("topologySpreadConstraints"), errors);
+    scheduling::tolerations(list(spec, "tolerations"), &path.child("tolerations"), errors);
+    named(spec, path, errors);
+    deadlines(spec, path, errors);
+    host_aliases(spec, &path.child("hostAliases"), errors);
+    super::resources::overhead(spec, &path.child("overhead"), errors);
+    resource_claims(spec, &path.child("resourceClaims"), errors);
+    operating_system(spec, path, errors);
+    if has(spec, "resources") {
+        super::resources::requirements(get(spec, "resources"), true, &path.child("resources"), errors);
+    }
+    if let Some(policy) = opt_text(spec, "preemptionPolicy") {
+        let known = ["PreemptLowerPriority", "Never"];
+        if !known.contains(&policy) {
+            errors.not_supported(&path.child("preemptionPolicy"), policy, &known);
+        }
+    }
+}
+
+fn required_one_of(spec: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    rules::required_one_of(spec, field, known, path, errors);
+}
+
+/// Names of other things.
+fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
+        let name = text(spec, field);
+        if !name.is_empty() {
+            errors.invalid_each(&path.child(field), name, names::dns1123_subdomain(name));
+        }
+    }
+    let own = text(spec, "hostnameOverride");
+    if !own.is_empty() {
+        let at = path.child("hostnameOverride");
+        errors.invalid_each(&at, own, names::dns1123_subdomain(own));
+        for field in ["setHostnameAsFQDN", "hostNetwork"] {
+            if crate::tree::flag(spec, field) {
+                errors.forbidden(&at, format!("may not be specified when `{field}` is true"));
+            }
+        }
+    }
+    for field in ["hostname", "subdomain"] {
+        let name = text(spec, field);
+        if !name.is_empty() {
+            errors.invalid_each(&path.child(field), name, names::dns1123_label(name));
+        }
+    }
+}
+
+fn deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(seconds) = int(spec, "activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        errors.invalid(&path.child("activeDeadlineSeconds"), seconds, "must be between 1 and 2147483647, inclusive");
+    }
+}
+
+fn pull_secrets(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, secret) in list(spec, "imagePullSecrets").iter().enumerate() {
+        if text(secret, "name").is_empty() {
+            errors.required(&path.index(i).child("name"), "");
+        }
+    }
+}
+
+fn host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, alias) in list(spec, "hostAliases").iter().enumerate() {
+        let at = path.index(i);
+        let ip = text(alias, "ip");
+        errors.invalid_each(&at.child("ip"), ip, rules::ip(ip));
+        let hosts = at.child("hostnames");
+        for (j, name) in list(alias, "hostnames").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            errors.invalid_each(&hosts.index(j), name, names::dns1123_subdomain(name));
+        }
+    }
+}
+
+fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let config = get(spec, "dnsConfig");
+    let servers = list(config, "nameservers");
+    if text(spec, "dnsPolicy") == "None" {
+        if config.is_null() {
+            errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
+            return;
+        }
+        if servers.is_empty() {
+            errors.required(
+                &path.child("nameservers"),
+                "must provide at least one DNS nameserver when `dnsPolicy` is None",
+            );
+            return;
+        }
+    }
+    let at = path.child("nameservers");
+    if servers.len() > 3 {
+        errors.invalid(&at, servers.to_vec(), "must not have more than 3 nameservers");
+    }
+    for (i, server) in servers.iter().enumerate() {
+        let server = server.as_str().unwrap_or_default();
+        errors.invalid_each(&at.index(i), server, rules::ip(server));
+    }
+    let searches = list(config, "searches");
+    let at = path.child("searches");
+    if searches.len() > 32 {
+        errors.invalid(&at, searches.to_vec(), "must not have more than 32 search paths");
+    }
+    let length: usize = searches.iter().filter_map(Value::as_str).map(|s| s.len() + 1).sum();
+    if length > 2049 {
+        errors.invalid(
+            &at,
+            searches.to_vec(),
+            "must not have more than 2048 characters (including spaces) in the search list",
+        );
+    }
+    for (i, search) in searches.iter().enumerate() {
+        let search = search.as_str().unwrap_or_default();
+        let name = search.trim_end_matches('.');
+        if !name.is_empty() {
+            errors.invalid_each(&at.index(i), search, names::dns1123_subdomain(&name.replace('_', "a")));
+        }
+    }
+    let at = path.child("options");
+    for (i, option) in list(config, "options").iter().enumerate() {
+        if text(option, "name").is_empty() {
+            errors.required(&at.index(i), "must not be empty");
+        }
+    }
+}
+
+fn resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
+        let at = path.index(i);
+        let name = text(claim, "name");
+        if seen.contains(&name) {
+            errors.duplicate(&at.child("name"), name);
+        } else if name.is_empty() {
+            errors.required(&at.child("name"), "");
+        } else {
+            errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
+            seen.push(name);
+        }
+        let fields = ["resourceClaimName", "resourceClaimTemplateName"];
+        let sources = fields.iter().filter(|f| has(claim, f)).count();
+        for field in fields.into_iter().filter(|f| has(claim, f)) {
+            let name = text(claim, field);
+            errors.invalid_each(&at.child(field), name, names::dns1123_subdomain(name));
+        }
+        let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+        if sources != 1 {
+            errors.invalid(&at, claim.clone(), detail);
+        }
+    }
+}
+
+/// Fields that one operating system has and the other has not.
+const WINDOWS_ONLY: &str = "windows options cannot be set for a linux pod";
+const LINUX_ONLY_POD: [&str; 3] = ["hostPID", "hostIPC", "shareProcessNamespace"];
+
+fn operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(os) = opt_text(get(spec, "os"), "name") else { return };
+    let security = path.child("securityContext");
+    match os {
+        "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
+        "linux" => {
+            if has(get(spec, "securityContext"), "windowsOptions") {
+                errors.forbidden(&security.child("windowsOptions"), WINDOWS_ONLY);
+            }
+            for field in ["initContainers", "containers", "ephemeralContainers"] {
+                let at = path.child(field);
+                for (i, c) in list(spec, field).iter().enumerate() {
+                    if has(get(c, "securityContext"), "windowsOptions") {
+                        errors.forbidden(&at.index(i).child("securityContext").child("windowsOptions"), WINDOWS_ONLY);
+                    }
+                }
+            }
+        }
+        "windows" => {
+            for field in LINUX_ONLY_POD {
+                if crate::tree::flag(spec, field) {
+                    errors.forbidden(&path.child(field), "cannot be set for a windows pod");
+                }
+            }
+            for (field, _) in entries(spec, "securityContext") {
+                if !matches!(field.as_str(), "windowsOptions" | "runAsNonRoot") {
+                    errors.forbidden(&security.child(field), "cannot be set for a windows pod");
+                }
+            }
+        }
+        other => errors.not_supported(&path.child("os"), other, &["linux", "windows"]),
+    }
+}

@@ -1,0 +1,51 @@
+//! Pod templates in workloads.
+
+use super::spec;
+use crate::field::{Errors, Path};
+use crate::metadata;
+use crate::selector;
+use crate::tree::{get, has, list, text};
+use serde_json::{Value, json};
+
+/// A template by itself.
+pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let meta = get(template, "metadata");
+    metadata::labels(meta, "labels", path, errors);
+    metadata::annotations(meta, path, errors);
+    let (pod, at) = (get(template, "spec"), path.child("spec"));
+    spec::validate(pod, meta, &at, errors);
+    if !list(pod, "ephemeralContainers").is_empty() {
+        errors.forbidden(&at.child("ephemeralContainers"), "ephemeral containers not allowed in pod template");
+    }
+}
+
+/// A template whose pods are kept running, selected by `selector` (a LabelSelector).
+pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
+    matches(template, labels, path, errors);
+    pod_template(template, path, errors);
+    let (pod, at) = (get(template, "spec"), path.child("spec"));
+    let policy = text(pod, "restartPolicy");
+    if policy != "Always" {
+        errors.not_supported(&at.child("restartPolicy"), policy, &["Always"]);
+    }
+    if has(pod, "activeDeadlineSeconds") {
+        errors.forbidden(&at.child("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported");
+    }
+}
+
+/// The template's labels must meet the selector; an empty selector is refused elsewhere, an absent one matches nothing.
+pub fn matches(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if labels.is_object() && selector::is_empty(labels) {
+        return;
+    }
+    let own = get(get(template, "metadata"), "labels");
+    let matched = match selector::compile(labels) {
+        Err(()) => return,
+        Ok(None) => false,
+        Ok(Some(compiled)) => compiled.matches_map(own.as_object()),
+    };
+    if !matched {
+        let shown = if own.is_null() { json!({}) } else { own.clone() };
+        errors.invalid(&path.child("metadata").child("labels"), shown, "`selector` does not match template `labels`");
+    }
+}

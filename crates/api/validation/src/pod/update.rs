@@ -1,0 +1,155 @@
+//! Changes of pods.
+
+use super::spec;
+use crate::field::{Errors, Path};
+use crate::rules;
+use crate::tree::{each_mut, entries, equal, get, has, int, list, remove, same, set, text};
+use serde_json::Value;
+
+const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// The rules for a changed pod.
+pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    let (n, o) = (get(new, "spec"), get(old, "spec"));
+    spec::validate(n, get(new, "metadata"), &path, errors);
+    for field in ["containers", "initContainers"] {
+        if list(n, field).len() != list(o, field).len() {
+            errors.forbidden(&path.child(field), "pod updates may not add or remove containers");
+            return;
+        }
+    }
+    deadline(n, o, &path, errors);
+    tolerations(n, o, &path.child("tolerations"), errors);
+    gates(n, o, &path.child("schedulingGates"), errors);
+    let gated = !list(o, "schedulingGates").is_empty();
+    let munged = munge(n, o, gated);
+    if !equal(&munged, o) {
+        errors.forbidden(&path, format!("{UPDATABLE}\n{}", difference(&munged, o)));
+    }
+    if gated && !same(n, o, "nodeSelector") {
+        node_selector(n, o, &path.child("nodeSelector"), errors);
+    }
+}
+
+/// The new spec with what may change set back to the old.
+fn munge(new: &Value, old: &Value, gated: bool) -> Value {
+    let mut munged = new.clone();
+    for field in ["containers", "initContainers"] {
+        let images: Vec<Value> = list(old, field).iter().map(|c| get(c, "image").clone()).collect();
+        for (container, image) in each_mut(&mut munged, field).zip(images) {
+            set(container, "image", image);
+        }
+    }
+    let mut back = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
+    let grace = |v: &Value| int(v, "terminationGracePeriodSeconds").unwrap_or(0);
+    if grace(old) < 0 && grace(new) == 1 {
+        back.push("terminationGracePeriodSeconds");
+    }
+    if gated {
+        back.push("nodeSelector");
+        back.push("affinity");
+    }
+    for field in back {
+        if has(old, field) {
+            set(&mut munged, field, get(old, field).clone());
+        } else {
+            remove(&mut munged, field);
+        }
+    }
+    munged
+}
+
+/// The names of the fields that differ, as the stock server's diff shows them.
+fn difference(new: &Value, old: &Value) -> String {
+    let mut fields: Vec<&String> = new.as_object().into_iter().chain(old.as_object()).flat_map(|m| m.keys()).collect();
+    fields.sort();
+    fields.dedup();
+    let changed = fields.into_iter().filter(|f| !same(new, old, f));
+    let lines: Vec<String> = changed.map(|f| format!("- {f}: {}\n+ {f}: {}", get(old, f), get(new, f))).collect();
+    lines.join("\n")
+}
+
+fn deadline(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("activeDeadlineSeconds");
+    match (int(new, "activeDeadlineSeconds"), int(old, "activeDeadlineSeconds")) {
+        (Some(n), Some(o)) if n > o => errors.invalid(&at, n, "must be less than or equal to previous value"),
+        (None, Some(_)) => errors.invalid(&at, Value::Null, "must not update from a positive integer to nil value"),
+        _ => {}
+    }
+}
+
+fn tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let bare = |t: &Value| {
+        let mut t = t.clone();
+        remove(&mut t, "tolerationSeconds");
+        t
+    };
+    let kept: Vec<Value> = list(new, "tolerations").iter().map(bare).collect();
+    if list(old, "tolerations").iter().any(|t| !kept.contains(&bare(t))) {
+        errors.forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
+    }
+}
+
+fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let before: Vec<&str> = list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
+    for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
+        let name = text(gate, "name");
+        if !before.contains(&name) {
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.forbidden(&path.index(i).child("name"), detail);
+        }
+    }
+}
+
+fn node_selector(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if entries(old, "nodeSelector").any(|(k, v)| get(new, "nodeSelector").get(k) != Some(v)) {
+        errors.invalid(
+            path,
+            get(new, "nodeSelector").clone(),
+            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        );
+    }
+}
+
+/// The rules for writes to a pod's subresources.
+pub fn subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
+    match subresource {
+        "ephemeralcontainers" => ephemeral(new, old, errors),
+        "resize" => resize(new, errors),
+        "status" => {
+            let path = Path::ROOT.child("status");
+            let (n, o) = (get(new, "status"), get(old, "status"));
+            if !text(o, "qosClass").is_empty() {
+                rules::immutable(n, o, "qosClass", &path, errors);
+            }
+            let nominated = text(n, "nominatedNodeName");
+            if !nominated.is_empty() {
+                let problems = api_meta::names::dns1123_subdomain(nominated);
+                errors.invalid_each(&path.child("nominatedNodeName"), nominated, problems);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    spec::validate(get(new, "spec"), get(new, "metadata"), &path, errors);
+    let at = path.child("ephemeralContainers");
+    let after = list(get(new, "spec"), "ephemeralContainers");
+    for before in list(get(old, "spec"), "ephemeralContainers") {
+        let name = text(before, "name");
+        match after.iter().find(|c| text(c, "name") == name) {
+            None => errors.forbidden(&at, format!("existing ephemeral containers {name:?} may not be removed\n")),
+            Some(now) if !equal(now, before) => {
+                errors.forbidden(&at, format!("existing ephemeral containers {name:?} may not be changed\n"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn resize(new: &Value, errors: &mut Errors) {
+    spec::validate(get(new, "spec"), get(new, "metadata"), &Path::ROOT.child("spec"), errors);
+}

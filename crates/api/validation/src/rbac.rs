@@ -1,0 +1,130 @@
+//! Roles and bindings.
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::selector;
+use crate::tree::{get, has, list, same, text};
+use api_meta::names;
+use serde_json::Value;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+const fn path_named(create: crate::dispatch::Create, update: crate::dispatch::Update) -> Rules {
+    Rules { name: NameRule::PathSegment, create, update, sub: no_sub }
+}
+
+/// Roles.
+pub const ROLE: Rules = path_named(|o, e| role(o, true, e), |new, _, e| role(new, true, e));
+/// ClusterRoles.
+pub const CLUSTER_ROLE: Rules = path_named(|o, e| role(o, false, e), |new, _, e| role(new, false, e));
+/// RoleBindings.
+pub const ROLE_BINDING: Rules = path_named(
+    |o, e| binding(o, &["ClusterRole", "Role"], e),
+    |new, old, e| update_binding(new, old, &["ClusterRole", "Role"], e),
+);
+/// ClusterRoleBindings.
+pub const CLUSTER_ROLE_BINDING: Rules =
+    path_named(|o, e| binding(o, &["ClusterRole"], e), |new, old, e| update_binding(new, old, &["ClusterRole"], e));
+
+fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
+    let path = Path::ROOT.child("rules");
+    for (i, rule) in list(object, "rules").iter().enumerate() {
+        policy_rule(rule, namespaced, &path.index(i), errors);
+    }
+    if !has(object, "aggregationRule") {
+        return;
+    }
+    let at = Path::ROOT.child("aggregationRule");
+    let at = at.child("clusterRoleSelectors");
+    let selectors = list(get(object, "aggregationRule"), "clusterRoleSelectors");
+    if selectors.is_empty() {
+        errors.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
+    }
+    for (i, one) in selectors.iter().enumerate() {
+        selector::validate(one, &at.index(i), errors);
+        if selector::compile(one).is_err() {
+            errors.invalid(&at.index(i), one.clone(), "invalid label selector.");
+        }
+    }
+}
+
+fn policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    if list(rule, "verbs").is_empty() {
+        errors.required(&path.child("verbs"), "verbs must contain at least one value");
+    }
+    let urls = list(rule, "nonResourceURLs");
+    let (groups, resources) = (list(rule, "apiGroups"), list(rule, "resources"));
+    if !urls.is_empty() {
+        let at = path.child("nonResourceURLs");
+        if namespaced {
+            errors.invalid(&at, urls.to_vec(), "namespaced rules cannot apply to non-resource URLs");
+        }
+        if !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty() {
+            errors.invalid(&at, urls.to_vec(), "rules cannot apply to both regular resources and non-resource URLs");
+        }
+        return;
+    }
+    if groups.is_empty() {
+        errors.required(&path.child("apiGroups"), "resource rules must supply at least one api group");
+    }
+    if resources.is_empty() {
+        errors.required(&path.child("resources"), "resource rules must supply at least one resource");
+    }
+}
+
+fn binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
+    let (role, path) = (get(object, "roleRef"), Path::ROOT.child("roleRef"));
+    let group = text(role, "apiGroup");
+    if group != GROUP {
+        errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
+    }
+    let kind = text(role, "kind");
+    if !kinds.contains(&kind) {
+        errors.not_supported(&path.child("kind"), kind, kinds);
+    }
+    let name = text(role, "name");
+    if name.is_empty() {
+        errors.required(&path.child("name"), "");
+    } else {
+        errors.invalid_each(&path.child("name"), name, names::path_segment(name));
+    }
+    let at = Path::ROOT.child("subjects");
+    let namespaced = kinds.len() > 1;
+    for (i, subject) in list(object, "subjects").iter().enumerate() {
+        validate_subject(subject, namespaced, &at.index(i), errors);
+    }
+}
+
+fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
+    if name.is_empty() {
+        errors.required(&path.child("name"), "");
+    }
+    match text(subject, "kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                errors.invalid_each(&path.child("name"), name, names::dns1123_subdomain(name));
+            }
+            if !group.is_empty() {
+                errors.not_supported(&path.child("apiGroup"), group, &[""]);
+            }
+            if !namespaced && text(subject, "namespace").is_empty() {
+                errors.required(&path.child("namespace"), "");
+            }
+        }
+        "User" | "Group" => {
+            if group != GROUP {
+                errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
+            }
+        }
+        other => errors.not_supported(&path.child("kind"), other, &["ServiceAccount", "User", "Group"]),
+    }
+}
+
+fn update_binding(new: &Value, old: &Value, kinds: &[&str], errors: &mut Errors) {
+    binding(new, kinds, errors);
+    if !same(new, old, "roleRef") {
+        errors.invalid(&Path::ROOT.child("roleRef"), get(new, "roleRef").clone(), "cannot change roleRef");
+    }
+}

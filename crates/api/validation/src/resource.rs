@@ -1,0 +1,164 @@
+//! Resource claims, device classes and slices.
+
+mod slice;
+
+pub use slice::SLICE;
+
+use crate::cel;
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::rules;
+use crate::tree::{get, has, list, text};
+use api_meta::names;
+use serde_json::Value;
+
+/// ResourceClaims.
+pub const CLAIM: Rules = Rules { name: NameRule::Subdomain, create: claim, update: update_claim, sub: no_sub };
+/// ResourceClaimTemplates.
+pub const TEMPLATE: Rules = Rules { name: NameRule::Subdomain, create: template, update: update_claim, sub: no_sub };
+
+fn claim(object: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    devices(get(object, "spec"), &path, errors);
+    admin_access(get(object, "spec"), &path, errors);
+}
+
+fn template(object: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    let spec = get(object, "spec");
+    template_metadata(get(spec, "metadata"), &path.child("metadata"), errors);
+    devices(get(spec, "spec"), &path.child("spec"), errors);
+    admin_access(get(spec, "spec"), &path, errors);
+}
+
+fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (devices, path) = (get(spec, "devices"), path.child("devices"));
+    let at = path.child("requests");
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, request) in list(devices, "requests").iter().enumerate() {
+        let at = at.index(i);
+        let name = text(request, "name");
+        if name.is_empty() {
+            errors.required(&at.child("name"), "");
+        } else {
+            errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
+        }
+        if seen.contains(&name) {
+            errors.duplicate(&at.child("name"), name);
+        }
+        seen.push(name);
+        let choices = usize::from(has(request, "exactly")) + usize::from(!list(request, "firstAvailable").is_empty());
+        if choices == 0 {
+            errors.required(&at, "exactly one of `exactly` or `firstAvailable` is required");
+        } else if choices > 1 {
+            errors.invalid(
+                &at,
+                request.clone(),
+                "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+            );
+        }
+        let exactly = get(request, "exactly");
+        if choices == 1 {
+            selectors(exactly, &at.child("exactly"), errors);
+        }
+        let class = text(exactly, "deviceClassName");
+        if has(request, "exactly") && class.is_empty() {
+            errors.required(&at.child("exactly").child("deviceClassName"), "");
+        }
+    }
+    constraints(devices, &seen, &path.child("constraints"), errors);
+    let at = path.child("config");
+    for (i, config) in list(devices, "config").iter().enumerate() {
+        let at = at.index(i);
+        let at = at.child("requests");
+        for (j, name) in list(config, "requests").iter().enumerate() {
+            request_name(name.as_str().unwrap_or_default(), &seen, &at.index(j), errors);
+        }
+    }
+}
+
+/// Selectors of devices: expressions over `device`.
+fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("selectors");
+    for (i, selector) in list(parent, "selectors").iter().enumerate() {
+        let expression = text(get(selector, "cel"), "expression");
+        if let Some(problem) = cel::problem(expression, &["device"]) {
+            let at = at.index(i);
+            errors.invalid(&at.child("cel").child("expression"), expression, problem);
+        }
+    }
+}
+
+/// DeviceClasses.
+pub const DEVICE_CLASS: Rules =
+    Rules { name: NameRule::Subdomain, create: class, update: |new, _, e| class(new, e), sub: no_sub };
+
+fn class(object: &Value, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    selectors(spec, &path, errors);
+    let name = text(spec, "extendedResourceName");
+    if has(spec, "extendedResourceName") && !crate::pod::is_extended(name) {
+        errors.invalid(&path.child("extendedResourceName"), name, "must be a valid extended resource name");
+    }
+}
+
+fn request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    for part in name.split('/') {
+        errors.invalid_each(path, name, names::dns1123_label(part));
+    }
+    let main = name.split('/').next().unwrap_or_default();
+    if !requests.contains(&name) && !requests.contains(&main) {
+        errors.invalid(
+            path,
+            name,
+            "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+        );
+    }
+}
+
+/// Access to devices that others use, only where the namespace says so; no namespace is known here, so nowhere.
+fn admin_access(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("devices");
+    let at = at.child("requests");
+    for (i, request) in list(get(spec, "devices"), "requests").iter().enumerate() {
+        if get(get(request, "exactly"), "adminAccess") == &Value::Bool(true) {
+            let detail = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+            errors.forbidden(&at.index(i).child("adminAccess"), detail);
+        }
+    }
+}
+
+/// Metadata of a template that only the server gives to objects.
+fn template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, value) in meta.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
+        let spelled = match field.as_str() {
+            "labels" | "annotations" => continue,
+            "uid" => "uID",
+            other => other,
+        };
+        let empty = value.as_array().is_some_and(Vec::is_empty) || value == "";
+        if !empty {
+            errors.forbidden(&path.child(spelled), "may not be set");
+        }
+    }
+}
+
+fn constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    for (i, constraint) in list(devices, "constraints").iter().enumerate() {
+        let at = path.index(i);
+        let names_at = at.child("requests");
+        for (j, name) in list(constraint, "requests").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            request_name(name, requests, &names_at.index(j), errors);
+        }
+        let attribute = text(constraint, "matchAttribute");
+        if !attribute.is_empty() && !attribute.contains('/') {
+            errors.invalid(&at.child("matchAttribute"), attribute, "must include a domain");
+        }
+    }
+}
+
+fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::immutable(new, old, "spec", &Path::ROOT, errors);
+}

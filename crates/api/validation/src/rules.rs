@@ -1,0 +1,226 @@
+//! Forms of single values that many kinds share, with the stock server's texts.
+
+use crate::field::{Errors, Path};
+use crate::tree::get;
+use api_meta::{Quantity, names};
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// The text for numbers below zero.
+pub const NEGATIVE: &str = "must be greater than or equal to 0";
+/// The text for numbers that are not above zero.
+pub const NOT_POSITIVE: &str = "must be greater than 0";
+/// The text for changes of what may not change.
+pub const IMMUTABLE: &str = "field is immutable";
+/// The text for bad port numbers.
+pub const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
+
+/// A number that may be absent but not below zero.
+pub fn non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(n) = get(parent, field).as_i64()
+        && n < 0
+    {
+        errors.invalid(&path.child(field), n, NEGATIVE);
+    }
+}
+
+/// A number that may be absent but must be above zero.
+pub fn positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(n) = get(parent, field).as_i64()
+        && n <= 0
+    {
+        errors.invalid(&path.child(field), n, NOT_POSITIVE);
+    }
+}
+
+/// A string that may be absent or empty but else must be one of `known`.
+pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if let Some(value) = get(parent, field).as_str()
+        && !known.contains(&value)
+    {
+        errors.not_supported(&path.child(field), value, known);
+    }
+}
+
+/// A string that must be there and one of `known`.
+pub fn required_one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    match get(parent, field).as_str().unwrap_or_default() {
+        "" => errors.required(&path.child(field), ""),
+        value if !known.contains(&value) => errors.not_supported(&path.child(field), value, known),
+        _ => {}
+    }
+}
+
+/// A field that may not change.
+pub fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !crate::tree::same(new, old, field) {
+        errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
+    }
+}
+
+/// An IP address without leading zeros.
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
+}
+
+/// Problems of an IP address.
+pub fn ip(text: &str) -> Vec<String> {
+    match parse_ip(text) {
+        Some(_) => Vec::new(),
+        None => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".into()],
+    }
+}
+
+/// Problems of an address block.
+pub fn cidr(text: &str) -> Vec<String> {
+    match text.parse::<ipnet::IpNet>() {
+        Ok(_) => Vec::new(),
+        Err(_) => vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".into()],
+    }
+}
+
+/// Problems of a port number.
+pub fn port_number(n: i64) -> Option<&'static str> {
+    (!(1..=65535).contains(&n)).then_some(PORT_RANGE)
+}
+
+/// Problems of a port's name (IANA service name).
+pub fn port_name(text: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if text.len() > 15 {
+        out.push("must be no more than 15 bytes".to_owned());
+    }
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        out.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        out.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if text.contains("--") {
+        out.push("must not contain consecutive hyphens".to_owned());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        out.push("must not begin or end with a hyphen".to_owned());
+    }
+    out
+}
+
+/// Problems of a number-or-name port (`targetPort`, probe ports).
+pub fn port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Value::String(name) => errors.invalid_each(path, name, port_name(name)),
+        other => {
+            let n = other.as_i64().unwrap_or(0);
+            if let Some(problem) = port_number(n) {
+                errors.invalid(path, n, problem);
+            }
+        }
+    }
+}
+
+/// Problems of a key of a ConfigMap or Secret.
+pub fn config_key(text: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if text.len() > 253 {
+        out.push("must be no more than 253 bytes".to_owned());
+    }
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+        out.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned());
+    }
+    match text {
+        "." | ".." => out.push(format!("must not be '{text}'")),
+        t if t.starts_with("..") => out.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    out
+}
+
+/// A qualified name with a domain: `example.com/thing`.
+pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Some((domain, rest)) = text.split_once('/') else {
+        errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return;
+    };
+    if domain.is_empty() || rest.is_empty() {
+        errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return;
+    }
+    for problem in names::dns1123_subdomain(domain) {
+        errors.invalid(path, domain, problem);
+    }
+    if !rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:%@".contains(&b)) {
+        errors.invalid(path, rest, "must consist of alphanumeric characters and '/', '-', '.', '_', '~'");
+    }
+}
+
+/// Problems of a fully qualified name (at least `min` dot-separated labels).
+pub fn qualified_domain(text: &str, min: usize) -> Vec<String> {
+    let mut out = names::dns1123_subdomain(text);
+    if out.is_empty() && text.split('.').count() < min {
+        out.push(format!("should be a domain with at least {} segments separated by dots", number(min)));
+    }
+    out
+}
+
+fn number(n: usize) -> &'static str {
+    if n == 2 { "two" } else { "three" }
+}
+
+/// A quantity, if the text is one.
+pub fn quantity(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(s) => s.parse().ok(),
+        Value::Number(n) => n.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A quantity of a resource list.
+pub fn amount(list: &Value, name: &str) -> Option<Quantity> {
+    list.get(name).and_then(quantity)
+}
+
+/// Problems of a percentage (`25%`).
+pub fn percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Value::String(text) = value
+        && !is_percent(text)
+    {
+        errors.invalid(path, text.as_str(), PERCENT);
+    }
+}
+
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+fn is_percent(text: &str) -> bool {
+    text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A number of at least zero or a percentage.
+pub fn non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Value::String(_) => percentage(value, path, errors),
+        other => {
+            if other.as_i64().is_some_and(|n| n < 0) {
+                errors.invalid(path, other.clone(), NEGATIVE);
+            }
+        }
+    }
+}
+
+/// A percentage may be at most 100.
+pub fn at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Value::String(text) = value
+        && let Some(n) = text.strip_suffix('%').and_then(|n| n.parse::<i64>().ok())
+        && n > 100
+    {
+        errors.invalid(path, text.as_str(), "must not be greater than 100%");
+    }
+}
+
+/// The number of a number-or-percentage: a percentage as its digits (only for comparison with zero).
+pub fn whole(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),
+        other => other.as_i64().unwrap_or(0),
+    }
+}

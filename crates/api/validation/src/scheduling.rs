@@ -1,0 +1,43 @@
+//! PriorityClasses.
+
+use crate::dispatch::{Rules, no_sub};
+use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
+use crate::rules;
+use crate::tree::{get, int, same, text};
+use serde_json::Value;
+
+/// PriorityClasses.
+pub const PRIORITY_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
+
+const HIGHEST: i64 = 1_000_000_000;
+const SYSTEM: [(&str, i64); 2] =
+    [("system-cluster-critical", 2 * HIGHEST), ("system-node-critical", 2 * HIGHEST + 1000)];
+
+fn class(object: &Value, errors: &mut Errors) {
+    let name = text(get(object, "metadata"), "name");
+    let value = int(object, "value").unwrap_or(0);
+    if name.starts_with("system-") {
+        if !SYSTEM.contains(&(name, value)) {
+            let detail =
+                "priority class names with 'system-' prefix are reserved for system use only. error: ".to_owned();
+            let why = format!("{name} is not a known system priority class");
+            errors.forbidden(&Path::ROOT.child("metadata").child("name"), detail + &why);
+        }
+    } else if value > HIGHEST {
+        errors.forbidden(
+            &Path::ROOT.child("value"),
+            format!("maximum allowed value of a user defined priority is {HIGHEST}"),
+        );
+    }
+    rules::one_of(object, "preemptionPolicy", &["Never", "PreemptLowerPriority"], &Path::ROOT, errors);
+}
+
+fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
+    if int(new, "value") != int(old, "value") {
+        errors.forbidden(&Path::ROOT.child("value"), "may not be changed in an update.");
+    }
+    if !same(new, old, "preemptionPolicy") {
+        rules::immutable(new, old, "preemptionPolicy", &Path::ROOT, errors);
+    }
+}

@@ -1,0 +1,55 @@
+//! `metav1.LabelSelector`.
+
+use crate::field::{Errors, Path};
+use crate::metadata;
+use crate::tree::{list, text};
+use api_meta::{Selector, names};
+use serde_json::Value;
+
+/// The rules for a label selector.
+pub fn validate(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if !selector.is_object() {
+        return;
+    }
+    metadata::labels(selector, "matchLabels", path, errors);
+    let expressions = path.child("matchExpressions");
+    for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
+        requirement(expression, &expressions.index(i), errors);
+    }
+}
+
+fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let values = list(expression, "values");
+    let at = path.child("values");
+    match text(expression, "operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            errors.forbidden(&at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+    }
+    let key = text(expression, "key");
+    errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    for (i, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        errors.invalid_each(&at.index(i), value, names::label_value(value));
+    }
+}
+
+/// Whether a selector has no requirement at all.
+pub fn is_empty(selector: &Value) -> bool {
+    let labels = selector.get("matchLabels").and_then(Value::as_object).is_none_or(|m| m.is_empty());
+    labels && list(selector, "matchExpressions").is_empty()
+}
+
+/// The selector to match with; `None` matches nothing, an error is a bad selector.
+pub fn compile(selector: &Value) -> Result<Option<Selector>, ()> {
+    let bad_set = |e: &Value| matches!(text(e, "operator"), "In" | "NotIn") && list(e, "values").is_empty();
+    if list(selector, "matchExpressions").iter().any(bad_set) {
+        return Err(());
+    }
+    Selector::from_label_selector(selector).map_err(|_| ())
+}

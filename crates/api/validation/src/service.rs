@@ -1,0 +1,298 @@
+//! Services.
+
+use crate::dispatch::Rules;
+use crate::field::{Errors, Path};
+use crate::metadata::{self, NameRule};
+use crate::rules;
+use crate::tree::{get, has, int, list, opt_text, text};
+use api_meta::names;
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// Services.
+pub const SERVICE: Rules =
+    Rules { name: NameRule::Label, create: service, update: update_service, sub: |_, _, _, _| {} };
+
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+const DAY: i64 = 86_400;
+
+fn service(object: &Value, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    let (one, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
+    if !one.is_empty() && all.first().is_some_and(|first| first != one) {
+        errors.invalid(&path.child("clusterIPs"), all.to_vec(), "first value must match `clusterIP`");
+        return families(spec, text(spec, "type"), &path, errors);
+    }
+    let kind = text(spec, "type");
+    rules::required_one_of(spec, "type", &TYPES, &path, errors);
+    if list(spec, "ports").is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName" {
+        errors.required(&path.child("ports"), "");
+    }
+    by_type(spec, kind, &path, errors);
+    ports(spec, kind, &path.child("ports"), errors);
+    metadata::labels(spec, "selector", &path, errors);
+    affinity(spec, &path, errors);
+    external_ips(spec, &path.child("externalIPs"), errors);
+    source_ranges(spec, kind, &path, errors);
+    policies(spec, kind, &path, errors);
+    families(spec, kind, &path, errors);
+    if let Some(way) = opt_text(spec, "trafficDistribution")
+        && !DISTRIBUTIONS.contains(&way)
+    {
+        errors.not_supported(&path.child("trafficDistribution"), way, &DISTRIBUTIONS);
+    }
+}
+
+fn by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let headless = text(spec, "clusterIP") == "None";
+    match kind {
+        "NodePort" | "LoadBalancer" if headless => {
+            let detail = format!("may not be set to 'None' for {kind} services");
+            errors.invalid(&path.child("clusterIPs").index(0), "None", detail);
+        }
+        "ExternalName" => {
+            for field in ["clusterIP", "clusterIPs"] {
+                let set = has(spec, field) && !text(spec, "clusterIP").is_empty();
+                if set && field == "clusterIPs" {
+                    errors.forbidden(&path.child(field), "may not be set when `type` is 'ExternalName'");
+                }
+            }
+            let name = text(spec, "externalName");
+            if name.is_empty() {
+                errors.required(&path.child("externalName"), "");
+            } else {
+                let name = name.strip_suffix('.').unwrap_or(name);
+                errors.invalid_each(&path.child("externalName"), name, names::dns1123_subdomain(name));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(spec, "ports");
+    let headless = text(spec, "clusterIP") == "None";
+    let mut seen_names: Vec<&str> = Vec::new();
+    let mut seen: Vec<(i64, &str)> = Vec::new();
+    let mut node_ports: Vec<(i64, &str)> = Vec::new();
+    for (i, port) in all.iter().enumerate() {
+        let at = path.index(i);
+        port_rules(port, all.len() > 1, headless, &mut seen_names, &at, errors);
+        let node_port = int(port, "nodePort").unwrap_or(0);
+        if kind == "ClusterIP" && node_port != 0 {
+            errors.forbidden(&at.child("nodePort"), "may not be used when `type` is 'ClusterIP'");
+        }
+        let protocol = text(port, "protocol");
+        if node_port != 0 && matches!(kind, "NodePort" | "LoadBalancer") {
+            if node_ports.contains(&(node_port, protocol)) {
+                errors.duplicate(&at.child("nodePort"), node_port);
+            }
+            node_ports.push((node_port, protocol));
+        }
+        let key = (int(port, "port").unwrap_or(0), protocol);
+        if seen.contains(&key) {
+            errors.duplicate(&at, serde_json::json!({"port": key.0, "protocol": key.1}));
+        }
+        seen.push(key);
+    }
+}
+
+fn port_rules<'a>(
+    port: &'a Value,
+    named: bool,
+    headless: bool,
+    seen: &mut Vec<&'a str>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let name = text(port, "name");
+    let at = path.child("name");
+    if named && name.is_empty() {
+        errors.required(&at, "");
+    } else if !name.is_empty() {
+        errors.invalid_each(&at, name, names::dns1123_label(name));
+        if seen.contains(&name) {
+            errors.duplicate(&at, name);
+        }
+        seen.push(name);
+    }
+    let number = int(port, "port").unwrap_or(0);
+    if let Some(problem) = rules::port_number(number) {
+        errors.invalid(&path.child("port"), number, problem);
+    }
+    rules::required_one_of(port, "protocol", &PROTOCOLS, path, errors);
+    if !headless || has(port, "targetPort") {
+        rules::port_number_or_name(get(port, "targetPort"), &path.child("targetPort"), errors);
+    }
+    if let Some(protocol) = opt_text(port, "appProtocol") {
+        errors.invalid_each(&path.child("appProtocol"), protocol, names::qualified_name(protocol));
+    }
+}
+
+fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    rules::required_one_of(spec, "sessionAffinity", &["ClientIP", "None"], path, errors);
+    let at = path.child("sessionAffinityConfig");
+    let config = get(spec, "sessionAffinityConfig");
+    match text(spec, "sessionAffinity") {
+        "ClientIP" => {
+            let at = at.child("clientIP");
+            let seconds = int(get(config, "clientIP"), "timeoutSeconds");
+            if let Some(n) = seconds.filter(|n| !(1..=DAY).contains(n)) {
+                errors.invalid(&at.child("timeoutSeconds"), n, format!("must be greater than 0 and less than {DAY}"));
+            }
+        }
+        "None" if !config.is_null() => {
+            errors.forbidden(&at, "must not be set when session affinity is None");
+        }
+        _ => {}
+    }
+}
+
+/// Addresses on which only the node itself or its link listens.
+pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Some(ip) = rules::parse_ip(address) else {
+        errors.invalid_each(path, address, rules::ip(address));
+        return;
+    };
+    let link_local = match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),
+    };
+    let link_local_multicast = match ip {
+        IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
+    };
+    if ip.is_unspecified() {
+        errors.invalid(path, address, format!("may not be unspecified ({address})"));
+    }
+    if ip.is_loopback() {
+        errors.invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    if link_local {
+        errors.invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if link_local_multicast {
+        errors.invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+    }
+}
+
+fn external_ips(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
+        reachable(ip.as_str().unwrap_or_default(), &path.index(i), errors);
+    }
+}
+
+fn source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let ranges = list(spec, "loadBalancerSourceRanges");
+    // The stock server spells this path with a capital.
+    let at = path.child("LoadBalancerSourceRanges");
+    if !ranges.is_empty() && kind != "LoadBalancer" {
+        errors.forbidden(&at, "may only be used when `type` is 'LoadBalancer'");
+        return;
+    }
+    for (i, range) in ranges.iter().enumerate() {
+        let range = range.as_str().unwrap_or_default().trim();
+        errors.invalid_each(&at.index(i), range, rules::cidr(range));
+    }
+}
+
+fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let external =
+        matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
+    let policy = text(spec, "externalTrafficPolicy");
+    let at = path.child("externalTrafficPolicy");
+    match (external, policy) {
+        (false, "") => {}
+        (false, set) => {
+            errors.invalid(&at, set, "may only be set for externally-accessible services");
+        }
+        (true, "") => errors.required(&at, ""),
+        (true, set) if !["Cluster", "Local"].contains(&set) => errors.not_supported(&at, set, &["Cluster", "Local"]),
+        _ => {}
+    }
+    let check = int(spec, "healthCheckNodePort").unwrap_or(0);
+    let needs = kind == "LoadBalancer" && policy == "Local";
+    if check != 0 && !needs {
+        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.invalid(&path.child("healthCheckNodePort"), check, detail);
+    }
+    let internal = text(spec, "internalTrafficPolicy");
+    let at = path.child("internalTrafficPolicy");
+    if !internal.is_empty() && !["Cluster", "Local"].contains(&internal) {
+        errors.not_supported(&at, internal, &["Cluster", "Local"]);
+    }
+    let class = text(spec, "loadBalancerClass");
+    if kind != "LoadBalancer" {
+        if has(spec, "loadBalancerClass") {
+            errors.forbidden(&path.child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'");
+        }
+        if has(spec, "allocateLoadBalancerNodePorts") {
+            errors.forbidden(
+                &path.child("allocateLoadBalancerNodePorts"),
+                "may only be used when `type` is 'LoadBalancer'",
+            );
+        }
+    } else if has(spec, "loadBalancerClass") {
+        errors.invalid_each(&path.child("loadBalancerClass"), class, names::qualified_name(class));
+    }
+}
+
+fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    if kind == "ExternalName" {
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            if has(spec, field) {
+                errors.forbidden(&path.child(field), "may not be set when `type` is 'ExternalName'");
+            }
+        }
+        return;
+    }
+    let policy_known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    rules::one_of(spec, "ipFamilyPolicy", &policy_known, path, errors);
+    let at = path.child("ipFamilies");
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, family) in list(spec, "ipFamilies").iter().enumerate() {
+        let family = family.as_str().unwrap_or_default();
+        if !["IPv4", "IPv6"].contains(&family) {
+            errors.not_supported(&at.index(i), family, &["IPv4", "IPv6"]);
+        }
+        if seen.contains(&family) {
+            errors.duplicate(&at.index(i), family);
+        }
+        seen.push(family);
+    }
+    let at = path.child("clusterIPs");
+    let addresses = list(spec, "clusterIPs");
+    for (i, ip) in addresses.iter().enumerate() {
+        let ip = ip.as_str().unwrap_or_default();
+        if ip == "None" {
+            if i > 0 || addresses.len() > 1 {
+                errors.invalid(&at.index(i), ip, "must be empty, a valid IP address, or 'None'");
+            }
+        } else if !ip.is_empty() {
+            errors.invalid_each(&at.index(i), ip, rules::ip(ip));
+        }
+    }
+    let one = text(spec, "clusterIP");
+    if addresses.is_empty() && !one.is_empty() && one != "None" {
+        errors.invalid_each(&at.index(0), one, rules::ip(one));
+    }
+}
+
+fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
+    let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
+    // A service that was and stays with an address keeps it.
+    let kept = |spec: &Value| text(spec, "type") != "ExternalName" && !text(spec, "clusterIP").is_empty();
+    if kept(n) && kept(o) && text(n, "clusterIP") != text(o, "clusterIP") {
+        let at = path.child("clusterIPs");
+        errors.invalid(&at.index(0), list(n, "clusterIPs").to_vec(), "may not change once set");
+    }
+    let class = |spec: &Value| (text(spec, "type") == "LoadBalancer").then(|| get(spec, "loadBalancerClass").clone());
+    if let (Some(a), Some(b)) = (class(n), class(o))
+        && a != b
+    {
+        errors.invalid(&path.child("loadBalancerClass"), a, "may not change once set");
+    }
+    service(new, errors);
+}

@@ -1,0 +1,30 @@
+//! The selector that a job gets unless its user brings one.
+
+use crate::tree::{equal, flag, get, make, set, text};
+use serde_json::{Value, json};
+
+const UID: &str = "batch.kubernetes.io/controller-uid";
+const NAME: &str = "batch.kubernetes.io/job-name";
+
+/// Labels the pods with the job's name and UID and selects by UID.
+pub fn own_selector(job: &mut Value) {
+    if flag(get(job, "spec"), "manualSelector") {
+        return;
+    }
+    let meta = get(job, "metadata");
+    let (uid, name) = (text(meta, "uid").to_owned(), text(meta, "name").to_owned());
+    let template = job.pointer("/spec/template/metadata/labels").cloned().unwrap_or(json!({}));
+    // Labels that came from the template by default go on being the template's.
+    let shared = !equal(&template, &Value::Null) && equal(get(meta, "labels"), &template);
+    let pairs = [("controller-uid", &uid), ("job-name", &name), (UID, &uid), (NAME, &name)];
+    let Some(spec) = make(job, "spec") else { return };
+    if let Some(labels) = make(spec, "template").and_then(|t| make(t, "metadata")).and_then(|m| make(m, "labels")) {
+        pairs.iter().for_each(|(key, value)| set(labels, key, value.as_str()));
+    }
+    if let Some(labels) = make(spec, "selector").and_then(|s| make(s, "matchLabels")) {
+        crate::tree::fill(labels, UID, uid.as_str());
+    }
+    if shared && let Some(labels) = make(job, "metadata").and_then(|m| make(m, "labels")) {
+        pairs.iter().for_each(|(key, value)| set(labels, key, value.as_str()));
+    }
+}

@@ -1,0 +1,144 @@
+//! Certificate signing requests: who asked, who may approve and sign, and which subjects are never allowed.
+
+use crate::context::{Context, forbidden, text};
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest, Attributes, Decision, Operation};
+use base64::Engine;
+use serde_json::{Value, json};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+const GROUP: &str = "certificates.k8s.io";
+
+fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Operation) -> bool {
+    request.group == GROUP
+        && request.resource == "certificatesigningrequests"
+        && request.subresource == subresource
+        && request.operation == operation
+}
+
+/// The subject of a request's PEM: common name and organisations.
+pub fn subject(object: &Value) -> Option<(String, Vec<String>)> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request")).ok()?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, parsed) = X509CertificationRequest::from_der(&block.contents).ok()?;
+    let subject = &parsed.certification_request_info.subject;
+    let name = subject.iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned();
+    Some((name, subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect()))
+}
+
+/// Writes into each new request who made it. Always on: the signer relies on it.
+pub struct Requester;
+
+#[async_trait::async_trait]
+impl Admission for Requester {
+    fn name(&self) -> &'static str {
+        "CertificateRequester"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_request(request, "", Operation::Create) {
+            return Ok(());
+        }
+        let user = request.user;
+        let spec = &mut request.object["spec"];
+        spec["username"] = user.name.clone().into();
+        spec["groups"] = json!(user.groups);
+        for (field, value) in [("uid", json!(user.uid)), ("extra", json!(user.extra))] {
+            if value != json!("") && value != json!({}) {
+                spec[field] = value;
+            } else if let Some(map) = spec.as_object_mut() {
+                map.remove(field);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Context {
+    fn may_for_signer(&self, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
+        let wildcard = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
+        [signer, wildcard.as_str()].iter().any(|name| {
+            let attributes = Attributes {
+                user: request.user.clone(),
+                verb: verb.into(),
+                group: GROUP.into(),
+                version: "*".into(),
+                resource: "signers".into(),
+                name: (*name).to_owned(),
+                is_resource: true,
+                ..Attributes::default()
+            };
+            matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
+        })
+    }
+}
+
+/// Approving needs the verb `approve` for the signer.
+pub struct CertificateApproval(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_request(request, "approval", Operation::Update) {
+            return Ok(());
+        }
+        let signer = text(&request.object, "/spec/signerName");
+        if self.0.may_for_signer(request, "approve", signer) {
+            return Ok(());
+        }
+        Err(forbidden(request, format!("user not permitted to approve requests with signerName {signer:?}")))
+    }
+}
+
+/// Issuing needs the verb `sign` for the signer.
+pub struct CertificateSigning(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_request(request, "status", Operation::Update) {
+            return Ok(());
+        }
+        let old = request.old.as_ref().unwrap_or(&Value::Null);
+        let same = |pointer: &str| old.pointer(pointer) == request.object.pointer(pointer);
+        if same("/status/certificate") && same("/status/conditions") {
+            return Ok(());
+        }
+        let signer = text(old, "/spec/signerName");
+        if self.0.may_for_signer(request, "sign", signer) {
+            return Ok(());
+        }
+        Err(forbidden(request, format!("user not permitted to sign requests with signerName {signer:?}")))
+    }
+}
+
+/// No certificate makes a member of `system:masters`.
+pub struct SubjectRestriction;
+
+#[async_trait::async_trait]
+impl Admission for SubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+        if !is_request(request, "", Operation::Create) || text(&request.object, "/spec/signerName") != SIGNER {
+            return Ok(());
+        }
+        let Some((_, groups)) = subject(&request.object) else { return Ok(()) };
+        if groups.iter().any(|g| g == "system:masters") {
+            return Err(forbidden(request, format!("use of {SIGNER} signer with system:masters group is not allowed")));
+        }
+        Ok(())
+    }
+}

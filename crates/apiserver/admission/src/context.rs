@@ -1,0 +1,70 @@
+//! What plugins are made with, and what they share.
+
+use crate::quota::QuotaStore;
+use api_meta::ApiError;
+use apiserver_request::{AdmissionRequest, Authorizer, GroupResource, Objects};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What plugins see of the server.
+#[derive(Clone)]
+pub struct Context {
+    /// The watch caches.
+    pub objects: Arc<dyn Objects>,
+    /// Who may do what.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Where quota usage is written.
+    pub quotas: Arc<dyn QuotaStore>,
+}
+
+impl Context {
+    /// An object by the cache, or by the store where the cache has none.
+    pub async fn find(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Value>>, ApiError> {
+        let resource = GroupResource::new(group, resource);
+        if let Some(object) = self.objects.cached(&resource, namespace, name) {
+            return Ok(Some(object));
+        }
+        Ok(self.objects.live(&resource, namespace, name).await?.map(Arc::new))
+    }
+
+    /// All cached objects of a resource in a namespace (empty: of all).
+    pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
+        self.objects.cached_list(&GroupResource::new(group, resource), (!namespace.is_empty()).then_some(namespace))
+    }
+}
+
+/// 403 in the words `pods "x" is forbidden: why`.
+pub fn forbidden(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> ApiError {
+    let generated = || request.object.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default();
+    let name = if request.name.is_empty() { generated() } else { request.name };
+    ApiError::forbidden(request.group, request.resource, name, why.as_ref())
+}
+
+/// Whether the request is for `resource` of `group` itself, not for a subresource.
+pub fn is_for(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bool {
+    request.group == group && request.resource == resource && request.subresource.is_empty()
+}
+
+/// A string at a JSON pointer, empty if absent.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The elements of a list at a JSON pointer.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Adds to a list field, making it when absent.
+pub fn push(object: &mut Value, field: &str, item: Value) {
+    match object.get_mut(field).and_then(Value::as_array_mut) {
+        Some(list) => list.push(item),
+        None => object[field] = Value::Array(vec![item]),
+    }
+}

@@ -1,0 +1,67 @@
+//! Claims and ingresses without a class get the cluster's default one.
+
+use crate::context::{Context, is_for, text};
+use api_meta::{ApiError, Meta};
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// For PersistentVolumeClaims.
+pub struct DefaultStorageClass(pub Context);
+/// For Ingresses.
+pub struct DefaultIngressClass(pub Context);
+
+/// The newest of the classes that are marked as default; by name among those of the same second.
+fn newest(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
+    let marked = |c: &Arc<Value>| marks.iter().any(|m| c.annotation(m) == Some("true"));
+    let mut found: Vec<Arc<Value>> = classes.into_iter().filter(marked).collect();
+    found.sort_by(|a, b| {
+        let newer = b.meta_str("creationTimestamp").cmp(a.meta_str("creationTimestamp"));
+        newer.then_with(|| a.name().cmp(b.name()))
+    });
+    found.first().map(|c| c.name().to_owned())
+}
+
+#[async_trait::async_trait]
+impl Admission for DefaultStorageClass {
+    fn name(&self) -> &'static str {
+        "DefaultStorageClass"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let said = request.object.pointer("/spec/storageClassName").is_some_and(|c| !c.is_null());
+        if said || request.object.annotation("volume.beta.kubernetes.io/storage-class").is_some() {
+            return Ok(());
+        }
+        let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+        if let Some(class) = newest(self.0.list("storage.k8s.io", "storageclasses", ""), &marks) {
+            request.object["spec"]["storageClassName"] = class.into();
+        }
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for DefaultIngressClass {
+    fn name(&self) -> &'static str {
+        "DefaultIngressClass"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "networking.k8s.io", "ingresses") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let said = !text(&request.object, "/spec/ingressClassName").is_empty();
+        if said || request.object.annotation("kubernetes.io/ingress.class").is_some() {
+            return Ok(());
+        }
+        let marks = ["ingressclass.kubernetes.io/is-default-class"];
+        if let Some(class) = newest(self.0.list("networking.k8s.io", "ingressclasses", ""), &marks) {
+            request.object["spec"]["ingressClassName"] = class.into();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! The admission plugins: the last look at a write, in the stock server's order and with its words.
+//!
+//! `plugins` makes the list that the registry runs: every plugin's `admit` in order, then every plugin's `validate`.
+//! Invariant: a plugin decides from the request and the watch caches; where a cache may lag behind a write that the client
+//! has seen succeed, the store is asked before a refusal. Adding a plugin is one file and one row of `table.rs`.
+
+mod certificates;
+mod context;
+mod default_classes;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod node_restriction;
+mod pod_security;
+mod pods;
+mod priority;
+mod quota;
+mod resources;
+mod runtime_class;
+mod service_account;
+mod storage;
+mod table;
+
+pub use context::Context;
+pub use quota::{QuotaSlot, QuotaStore};
+pub use table::{Options, UnknownPlugin, known_plugins, plugins};

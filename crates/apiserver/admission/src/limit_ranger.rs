@@ -1,0 +1,220 @@
+//! LimitRanges: defaults for containers, and bounds for containers, pods and claims.
+
+use crate::context::{Context, forbidden, is_for, list, text};
+use crate::resources::{Amounts, amounts, of_pod};
+use api_meta::{ApiError, Quantity};
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::Value;
+use std::sync::Arc;
+
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// The plugin.
+pub struct LimitRanger(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for LimitRanger {
+    fn name(&self) -> &'static str {
+        "LimitRanger"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "pods") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        for range in self.ranges(request) {
+            fill_pod(&mut request.object, &range);
+        }
+        Ok(())
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let claim = is_for(request, "", "persistentvolumeclaims")
+            && matches!(request.operation, Operation::Create | Operation::Update);
+        let pod = is_for(request, "", "pods") && request.operation == Operation::Create;
+        if !claim && !pod {
+            return Ok(());
+        }
+        for range in self.ranges(request) {
+            let mut problems = Vec::new();
+            for limit in list(&range, "/spec/limits") {
+                if claim {
+                    check_claim(&request.object, limit, &mut problems);
+                } else {
+                    check_pod(&request.object, limit, &mut problems);
+                }
+            }
+            match problems.as_slice() {
+                [] => {}
+                [one] => return Err(forbidden(request, one)),
+                many => return Err(forbidden(request, format!("[{}]", many.join(", ")))),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LimitRanger {
+    fn ranges(&self, request: &AdmissionRequest<'_>) -> Vec<Arc<Value>> {
+        self.0.list("", "limitranges", request.namespace)
+    }
+}
+
+/// The container defaults of a range: (requests, limits).
+fn defaults(range: &Value) -> (Amounts, Amounts) {
+    let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
+    for limit in list(range, "/spec/limits").iter().filter(|l| text(l, "/type") == "Container") {
+        requests.extend(amounts(limit.get("defaultRequest")));
+        limits.extend(amounts(limit.get("default")));
+    }
+    (requests, limits)
+}
+
+fn fill_pod(pod: &mut Value, range: &Value) {
+    let (requests, limits) = defaults(range);
+    let mut said = Vec::new();
+    for (field, what) in [("containers", "container"), ("initContainers", "init container")] {
+        for container in pod["spec"].get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            let name = text(container, "/name").to_owned();
+            for (part, defaults, word) in [("requests", &requests, "request"), ("limits", &limits, "limit")] {
+                let set = fill(container, part, defaults);
+                if !set.is_empty() {
+                    said.push(format!("{} {word} for {what} {name}", set.join(", ")));
+                }
+            }
+        }
+    }
+    if !said.is_empty() {
+        pod["metadata"]["annotations"][ANNOTATION] = format!("LimitRanger plugin set: {}", said.join("; ")).into();
+    }
+}
+
+/// Sets what is absent; returns the names set.
+fn fill(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
+    let mut set = Vec::new();
+    for (name, amount) in defaults {
+        if container.pointer(&format!("/resources/{part}")).is_none_or(|r| r.get(name).is_none()) {
+            container["resources"][part][name.as_str()] = amount.to_string().into();
+            set.push(name.clone());
+        }
+    }
+    set
+}
+
+fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
+    if text(limit, "/type") != "PersistentVolumeClaim" {
+        return;
+    }
+    let requests = amounts(claim.pointer("/spec/resources/requests"));
+    for (name, bound) in amounts(limit.get("min")) {
+        problems.extend(minimum("PersistentVolumeClaim", &name, bound, &requests, &Amounts::new()));
+    }
+    for (name, bound) in amounts(limit.get("max")) {
+        problems.extend(match requests.get(&name) {
+            None => {
+                Some(format!("maximum {name} usage per PersistentVolumeClaim is {bound}.  No request is specified"))
+            }
+            Some(r) if *r > bound => {
+                Some(format!("maximum {name} usage per PersistentVolumeClaim is {bound}, but request is {r}"))
+            }
+            Some(_) => None,
+        });
+    }
+}
+
+fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
+    match text(limit, "/type") {
+        "Container" => {
+            for container in ["/spec/containers", "/spec/initContainers"].iter().flat_map(|l| list(pod, l)) {
+                let requests = amounts(container.pointer("/resources/requests"));
+                let limits = amounts(container.pointer("/resources/limits"));
+                check("Container", limit, &requests, &limits, problems);
+            }
+        }
+        "Pod" => check("Pod", limit, &of_pod(pod, "requests"), &of_pod(pod, "limits"), problems),
+        _ => {}
+    }
+}
+
+fn check(kind: &str, limit: &Value, requests: &Amounts, limits: &Amounts, problems: &mut Vec<String>) {
+    for (name, bound) in amounts(limit.get("min")) {
+        problems.extend(minimum(kind, &name, bound, requests, limits));
+    }
+    for (name, bound) in amounts(limit.get("max")) {
+        problems.extend(maximum(kind, &name, bound, requests, limits));
+    }
+    for (name, bound) in amounts(limit.get("maxLimitRequestRatio")) {
+        problems.extend(ratio(kind, &name, bound, requests, limits));
+    }
+}
+
+fn minimum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("minimum {name} usage per {kind} is {bound}");
+    match (requests.get(name), limits.get(name)) {
+        (None, _) => Some(format!("{start}.  No request is specified")),
+        (Some(r), _) if *r < bound => Some(format!("{start}, but request is {r}")),
+        (_, Some(l)) if *l < bound => Some(format!("{start}, but limit is {l}")),
+        _ => None,
+    }
+}
+
+fn maximum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("maximum {name} usage per {kind} is {bound}");
+    match (limits.get(name), requests.get(name)) {
+        (None, _) => Some(format!("{start}.  No limit is specified")),
+        (Some(l), _) if *l > bound => Some(format!("{start}, but limit is {l}")),
+        (_, Some(r)) if *r > bound => Some(format!("{start}, but request is {r}")),
+        _ => None,
+    }
+}
+
+fn ratio(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("{name} max limit to request ratio per {kind} is {bound}");
+    let of = |a: &Amounts| a.get(name).copied().filter(|q| !q.is_zero());
+    let Some(request) = of(requests) else {
+        return Some(format!("{start}, but no request is specified or request is 0"));
+    };
+    let Some(limit) = of(limits) else { return Some(format!("{start}, but no limit is specified or limit is 0")) };
+    let provided = limit.milli_value() as f64 / request.milli_value() as f64;
+    let allowed = bound.milli_value() as f64 / 1000.0;
+    (provided > allowed).then(|| format!("{start}, but provided ratio is {provided:.6}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_and_bounds() {
+        let range = json!({"spec": {"limits": [
+            {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}, "min": {"cpu": "50m"},
+             "maxLimitRequestRatio": {"cpu": "10"}},
+            {"type": "Pod", "max": {"cpu": "1500m"}}]}});
+        let mut pod = json!({"metadata": {}, "spec": {"containers": [{"name": "c"}]}});
+        fill_pod(&mut pod, &range);
+        assert_eq!(
+            pod["spec"]["containers"][0]["resources"],
+            json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}})
+        );
+        assert_eq!(
+            pod["metadata"]["annotations"][ANNOTATION],
+            "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
+        );
+        let check = |resources: Value, text: &str| {
+            let pod = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+            let mut problems = Vec::new();
+            list(&range, "/spec/limits").iter().for_each(|l| check_pod(&pod, l, &mut problems));
+            assert!(problems.iter().any(|p| p == text), "{problems:?}");
+        };
+        check(
+            json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}),
+            "maximum cpu usage per Container is 1, but limit is 2",
+        );
+        check(json!({"requests": {"cpu": "10m"}}), "minimum cpu usage per Container is 50m, but request is 10m");
+        check(
+            json!({"limits": {"cpu": "1"}, "requests": {"cpu": "50m"}}),
+            "cpu max limit to request ratio per Container is 10, but provided ratio is 20.000000",
+        );
+    }
+}

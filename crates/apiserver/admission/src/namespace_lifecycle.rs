@@ -1,0 +1,77 @@
+//! Nothing is made in namespaces that do not exist or are going away; three namespaces stay.
+
+use crate::context::{Context, forbidden, text};
+use api_meta::status::Cause;
+use api_meta::{ApiError, Meta};
+use apiserver_request::{Admission, AdmissionRequest, GroupResource, Operation};
+
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// The plugin.
+pub struct NamespaceLifecycle(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for NamespaceLifecycle {
+    fn name(&self) -> &'static str {
+        "NamespaceLifecycle"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        self.check(request).await
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if request.operation == Operation::Delete { self.check(request).await } else { Ok(()) }
+    }
+}
+
+impl NamespaceLifecycle {
+    async fn check(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if request.group.is_empty() && request.resource == "namespaces" {
+            let deleted = request.operation == Operation::Delete && request.subresource.is_empty();
+            if deleted && IMMORTAL.contains(&request.name) {
+                return Err(forbidden(request, "this namespace may not be deleted"));
+            }
+            return Ok(());
+        }
+        let review = request.group == "authorization.k8s.io" && request.resource == "localsubjectaccessreviews";
+        if request.namespace.is_empty() || request.operation == Operation::Delete || review {
+            return Ok(());
+        }
+        self.content(request).await
+    }
+
+    async fn content(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let namespaces = GroupResource::new("", "namespaces");
+        let mut found = self.0.objects.cached(&namespaces, "", request.namespace);
+        if found.is_none() {
+            found = self.0.objects.live(&namespaces, "", request.namespace).await?.map(std::sync::Arc::new);
+        }
+        let Some(namespace) = found else {
+            return Err(ApiError::not_found("", "namespaces", request.namespace));
+        };
+        if request.operation != Operation::Create {
+            return Ok(());
+        }
+        if text(&namespace, "/status/phase") == "Terminating" || namespace.is_being_deleted() {
+            return Err(terminating(request));
+        }
+        Ok(())
+    }
+}
+
+fn terminating(request: &AdmissionRequest<'_>) -> ApiError {
+    let namespace = request.namespace;
+    let mut error = forbidden(
+        request,
+        format!("unable to create new content in namespace {namespace} because it is being terminated"),
+    );
+    if let Some(details) = &mut error.details {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".into(),
+        });
+    }
+    error
+}

@@ -1,0 +1,68 @@
+//! Labels that a kubelet may put on its Node.
+
+use api_meta::Meta;
+use serde_json::Value;
+
+const OWN: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
+fn below(namespace: &str, parent: &str) -> bool {
+    namespace == parent || namespace.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+}
+
+fn allowed(label: &str) -> bool {
+    let Some((namespace, _)) = label.split_once('/') else { return true };
+    if below(namespace, "node-restriction.kubernetes.io") {
+        return false;
+    }
+    let kubernetes = below(namespace, "kubernetes.io") || below(namespace, "k8s.io");
+    !kubernetes
+        || OWN.contains(&label)
+        || below(namespace, "kubelet.kubernetes.io")
+        || below(namespace, "node.kubernetes.io")
+}
+
+/// The changed labels that a kubelet may not change, sorted.
+pub fn forbidden_changes(new: &Value, old: &Value) -> Vec<String> {
+    let keys = |v: &Value| v.labels().into_iter().flat_map(|l| l.keys().cloned()).collect::<Vec<_>>();
+    let mut changed: Vec<String> = keys(new).into_iter().chain(keys(old)).collect();
+    changed.sort();
+    changed.dedup();
+    changed.retain(|key| new.label(key) != old.label(key) && !allowed(key));
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allowed;
+
+    #[test]
+    fn labels() {
+        for (label, expect) in [
+            ("mine", true),
+            ("example.com/x", true),
+            ("kubernetes.io/hostname", true),
+            ("kubernetes.io/other", false),
+            ("node-restriction.kubernetes.io/x", false),
+            ("x.node-restriction.kubernetes.io/x", false),
+            ("kubelet.kubernetes.io/x", true),
+            ("a.node.kubernetes.io/x", true),
+            ("node-role.kubernetes.io/control-plane", false),
+            ("foo.k8s.io/x", false),
+            ("notkubernetes.io/x", true),
+        ] {
+            assert_eq!(allowed(label), expect, "{label}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Pod Security Standards by namespace labels: `enforce` refuses pods, `warn` warns about pods and workloads.
+//!
+//! Warnings are added in the mutating half (the validating one cannot change the request); the plugins after this one change
+//! nothing that a check looks at.
+
+mod baseline;
+mod level;
+mod restricted;
+mod view;
+
+use crate::context::{Context, forbidden, text};
+use api_meta::status::Cause;
+use api_meta::{ApiError, Meta};
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use level::{Level, Policy, Version};
+use serde_json::Value;
+use view::View;
+
+const PREFIX: &str = "pod-security.kubernetes.io/";
+const MODES: [&str; 3] = ["enforce", "audit", "warn"];
+/// Pods of a namespace that are looked at when its level changes.
+const LOOKED_AT: usize = 3000;
+
+/// The plugin.
+pub struct PodSecurity(pub Context);
+
+/// One finding: what is wrong, and where.
+pub struct Finding {
+    /// `privileged`
+    pub reason: String,
+    /// `container "c" must not set securityContext.privileged=true`
+    pub detail: String,
+}
+
+/// All that a policy forbids in a pod: `reason (detail), ...`; empty when it is allowed.
+pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
+    let view = View { metadata, spec, version: policy.version };
+    let findings = match policy.level {
+        Level::Privileged => Vec::new(),
+        Level::Baseline => baseline::check(&view, false),
+        Level::Restricted => restricted::check(&view),
+    };
+    let texts: Vec<String> = findings
+        .iter()
+        .map(|f| if f.detail.is_empty() { f.reason.clone() } else { format!("{} ({})", f.reason, f.detail) })
+        .collect();
+    texts.join(", ")
+}
+
+/// Where the pod's spec is in a kind of workload.
+fn template(request: &AdmissionRequest<'_>) -> Option<&'static str> {
+    match (request.group, request.resource) {
+        ("", "replicationcontrollers")
+        | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => Some("/spec/template"),
+        ("batch", "cronjobs") => Some("/spec/jobTemplate/spec/template"),
+        ("", "podtemplates") => Some("/template"),
+        _ => None,
+    }
+}
+
+impl PodSecurity {
+    async fn policy(&self, namespace: &str, mode: &str) -> Result<Policy, ApiError> {
+        let found = self.0.find("", "namespaces", "", namespace).await?;
+        Ok(found.map(|n| Policy::of(&n, mode)).unwrap_or_default())
+    }
+
+    /// What to check in a request: (pod-shaped value, is it a pod).
+    fn subject<'a>(&self, request: &'a AdmissionRequest<'_>) -> Option<(&'a Value, bool)> {
+        let write = matches!(request.operation, Operation::Create | Operation::Update);
+        if !write || request.namespace.is_empty() {
+            return None;
+        }
+        if request.group.is_empty() && request.resource == "pods" {
+            let counted = matches!(request.subresource, "" | "ephemeralcontainers");
+            return (counted && significant(request)).then_some((&request.object, true));
+        }
+        let pointer = template(request).filter(|_| request.subresource.is_empty())?;
+        request.object.pointer(pointer).map(|t| (t, false))
+    }
+
+    fn warn_about_pods(&self, request: &mut AdmissionRequest<'_>) {
+        let Some(old) = &request.old else { return };
+        let (before, after) = (Policy::of(old, "enforce"), Policy::of(&request.object, "enforce"));
+        if before == after || after.level == Level::Privileged {
+            return;
+        }
+        let pods = self.0.list("", "pods", request.name);
+        let mut found: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+        for pod in pods.iter().take(LOOKED_AT) {
+            let problems = violations(after, &pod["metadata"], &pod["spec"]);
+            if !problems.is_empty() {
+                let short = problems.split(" (").next().unwrap_or_default().to_owned();
+                found.entry(short).or_default().push(pod.name().to_owned());
+            }
+        }
+        if found.is_empty() {
+            return;
+        }
+        let start = format!(
+            "existing pods in namespace {:?} violate the new PodSecurity enforce level {:?}",
+            request.name,
+            after.to_string()
+        );
+        request.warnings.push(start);
+        for (problem, pods) in found {
+            let first = pods.first().cloned().unwrap_or_default();
+            let more = match pods.len() {
+                1 => String::new(),
+                2 => " (and 1 other pod)".to_owned(),
+                n => format!(" (and {} other pods)", n - 1),
+            };
+            request.warnings.push(format!("{first}{more}: {problem}"));
+        }
+    }
+}
+
+/// Updates of a pod that could change the verdict: another image, more ephemeral containers.
+fn significant(request: &AdmissionRequest<'_>) -> bool {
+    let Some(old) = &request.old else { return true };
+    if request.subresource == "ephemeralcontainers" {
+        return true;
+    }
+    let images = |pod: &Value| -> Vec<String> {
+        let lists = ["/spec/containers", "/spec/initContainers"];
+        lists.iter().flat_map(|l| crate::context::list(pod, l)).map(|c| text(c, "/image").to_owned()).collect()
+    };
+    images(old) != images(&request.object)
+}
+
+#[async_trait::async_trait]
+impl Admission for PodSecurity {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if is_namespace(request) {
+            self.warn_about_pods(request);
+            return Ok(());
+        }
+        let warn = match self.subject(request) {
+            Some((pod, _)) => {
+                let policy = self.policy(request.namespace, "warn").await?;
+                let found = violations(policy, &pod["metadata"], &pod["spec"]);
+                (!found.is_empty()).then(|| format!("would violate PodSecurity {:?}: {found}", policy.to_string()))
+            }
+            None => None,
+        };
+        request.warnings.extend(warn);
+        Ok(())
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if is_namespace(request) {
+            return labels(&request.object);
+        }
+        let Some((pod, true)) = self.subject(request) else { return Ok(()) };
+        let policy = self.policy(request.namespace, "enforce").await?;
+        let found = violations(policy, &pod["metadata"], &pod["spec"]);
+        if found.is_empty() {
+            return Ok(());
+        }
+        Err(forbidden(request, format!("violates PodSecurity {:?}: {found}", policy.to_string())))
+    }
+}
+
+fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
+    let write = matches!(request.operation, Operation::Create | Operation::Update);
+    write && request.group.is_empty() && request.resource == "namespaces" && request.subresource.is_empty()
+}
+
+/// A namespace's labels must name known levels and versions.
+fn labels(namespace: &Value) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    for mode in MODES {
+        let level = format!("{PREFIX}{mode}");
+        if let Some(value) = namespace.label(&level).filter(|v| Level::parse(v).is_none()) {
+            causes.push(bad(&level, value, "must be one of privileged, baseline, restricted"));
+        }
+        let version = format!("{PREFIX}{mode}-version");
+        if let Some(value) = namespace.label(&version).filter(|v| Version::parse(v).is_none()) {
+            causes.push(bad(&version, value, "must be \"latest\" or \"v1.x\""));
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "Namespace", namespace.name(), causes)) }
+}
+
+fn bad(label: &str, value: &str, why: &str) -> Cause {
+    Cause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {value:?}: {why}"),
+        field: format!("metadata.labels[{label}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(spec: Value, baseline: &str, restricted: &str) {
+        for (level, expect) in [(Level::Baseline, baseline), (Level::Restricted, restricted)] {
+            let found = violations(Policy { level, version: Version::Latest }, &json!({}), &spec);
+            assert_eq!(found, expect, "{spec}");
+        }
+    }
+
+    fn safe(container: Value) -> Value {
+        let mut context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        for (key, value) in container.as_object().into_iter().flatten() {
+            context[key.as_str()] = value.clone();
+        }
+        json!({"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "c", "securityContext": context}]})
+    }
+
+    #[test]
+    fn verdicts() {
+        check(safe(json!({})), "", "");
+        check(
+            safe(json!({"privileged": true, "allowPrivilegeEscalation": true})),
+            "privileged (container \"c\" must not set securityContext.privileged=true)",
+            "privileged (container \"c\" must not set securityContext.privileged=true), allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false)",
+        );
+        check(
+            safe(json!({"capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]}})),
+            "non-default capabilities (container \"c\" must not include \"NET_ADMIN\" in securityContext.capabilities.add)",
+            "unrestricted capabilities (container \"c\" must not include \"NET_ADMIN\" in securityContext.capabilities.add)",
+        );
+        check(
+            json!({"containers": [{"name": "c"}]}),
+            "",
+            "allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]), runAsNonRoot != true (pod or container \"c\" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container \"c\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")",
+        );
+        check(safe(json!({"runAsUser": 0})), "", "runAsUser=0 (container \"c\" must not set runAsUser=0)");
+    }
+
+    #[test]
+    fn labels_are_checked() {
+        let namespace =
+            |key: &str, value: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}{key}"): value}}});
+        for (key, value, good) in [
+            ("enforce", "baseline", true),
+            ("enforce", "strict", false),
+            ("warn", "", false),
+            ("enforce-version", "latest", true),
+            ("enforce-version", "v1.20", true),
+            ("enforce-version", "v1", false),
+        ] {
+            assert_eq!(labels(&namespace(key, value)).is_ok(), good, "{key}={value}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The baseline level: no known privilege escalation.
+
+use super::Finding;
+use super::view::{View, containers, distinct, is, plural, quoted};
+use crate::context::{list, text};
+use serde_json::Value;
+
+const CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+/// Safe sysctls and the minor version since which they are.
+const SYSCTLS: [(&str, u32); 12] = [
+    ("kernel.shm_rmid_forced", 0),
+    ("net.ipv4.ip_local_port_range", 0),
+    ("net.ipv4.tcp_syncookies", 0),
+    ("net.ipv4.ping_group_range", 0),
+    ("net.ipv4.ip_unprivileged_port_start", 0),
+    ("net.ipv4.ip_local_reserved_ports", 27),
+    ("net.ipv4.tcp_keepalive_time", 29),
+    ("net.ipv4.tcp_fin_timeout", 29),
+    ("net.ipv4.tcp_keepalive_intvl", 29),
+    ("net.ipv4.tcp_keepalive_probes", 29),
+    ("net.ipv4.tcp_rmem", 32),
+    ("net.ipv4.tcp_wmem", 32),
+];
+
+fn finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Finding> {
+    Some(Finding { reason: reason.into(), detail: detail.into() })
+}
+
+/// All findings. Under `restricted` its stricter checks take the place of some.
+pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
+    let own = [
+        app_armor(view),
+        if restricted && view.version.since(22) { None } else { capabilities(view) },
+        host_namespaces(view),
+        if restricted { None } else { host_paths(view) },
+        host_ports(view),
+        probe_hosts(view),
+        privileged(view),
+        proc_mount(view, restricted),
+        se_linux(view),
+        if restricted && view.version.since(19) { None } else { seccomp(view) },
+        sysctls(view),
+        host_process(view),
+    ];
+    own.into_iter().flatten().collect()
+}
+
+fn app_armor(view: &View<'_>) -> Option<Finding> {
+    const TYPE: &str = "/securityContext/appArmorProfile/type";
+    let forbidden = |v: &Value| !matches!(text(v, TYPE), "" | "RuntimeDefault" | "Localhost");
+    let mut setters: Vec<String> = Vec::new();
+    let mut values: Vec<String> = Vec::new();
+    if forbidden(view.spec) {
+        setters.push("pod".into());
+        values.push(text(view.spec, TYPE).into());
+    }
+    let names = view.named(forbidden);
+    if !names.is_empty() {
+        setters.push(containers(&names));
+        values.extend(view.containers().filter(|c| forbidden(c)).map(|c| text(c, TYPE).to_owned()));
+    }
+    let mut details = Vec::new();
+    if !setters.is_empty() {
+        let values = distinct(values);
+        let what = plural("type", "types", values.len());
+        details.push(format!("{} must not set AppArmor profile {what} to {}", setters.join(" and "), quoted(&values)));
+    }
+    let prefix = "container.apparmor.security.beta.kubernetes.io/";
+    for (key, value) in view.metadata.get("annotations").and_then(Value::as_object).into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        let known = value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
+        if key.starts_with(prefix) && !known {
+            details.push(format!("annotation {:?}", format!("{key}={value}")));
+        }
+    }
+    if details.is_empty() {
+        return None;
+    }
+    finding(plural("forbidden AppArmor profile", "forbidden AppArmor profiles", details.len()), details.join(", "))
+}
+
+/// Capabilities added beside `allowed`, with the containers that add them.
+pub fn added<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String>) {
+    let extra = |c: &Value| -> Vec<String> {
+        let all = list(c, "/securityContext/capabilities/add").iter().filter_map(Value::as_str);
+        all.filter(|a| !allowed.contains(a)).map(str::to_owned).collect()
+    };
+    (view.named(|c| !extra(c).is_empty()), distinct(view.containers().flat_map(extra)))
+}
+
+fn capabilities(view: &View<'_>) -> Option<Finding> {
+    let (names, extra) = added(view, &CAPABILITIES);
+    if names.is_empty() {
+        return None;
+    }
+    let detail =
+        format!("{} must not include {} in securityContext.capabilities.add", containers(&names), quoted(&extra));
+    finding("non-default capabilities", detail)
+}
+
+fn host_namespaces(view: &View<'_>) -> Option<Finding> {
+    let fields = ["hostNetwork", "hostPID", "hostIPC"];
+    let set: Vec<String> =
+        fields.iter().filter(|f| is(view.spec, &format!("/{f}"), true)).map(|f| format!("{f}=true")).collect();
+    if set.is_empty() { None } else { finding("host namespaces", set.join(", ")) }
+}
+
+fn host_paths(view: &View<'_>) -> Option<Finding> {
+    let volumes = list(view.spec, "/volumes").iter().filter(|v| v.get("hostPath").is_some_and(|h| !h.is_null()));
+    let names: Vec<&str> = volumes.map(|v| text(v, "/name")).collect();
+    if names.is_empty() {
+        return None;
+    }
+    finding("hostPath volumes", format!("{} {}", plural("volume", "volumes", names.len()), quoted(&names)))
+}
+
+fn host_ports(view: &View<'_>) -> Option<Finding> {
+    let ports = |c: &Value| -> Vec<String> {
+        let all = list(c, "/ports").iter().filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
+        all.filter(|n| *n != 0).map(|n| n.to_string()).collect()
+    };
+    let names = view.named(|c| !ports(c).is_empty());
+    if names.is_empty() {
+        return None;
+    }
+    let numbers = distinct(view.containers().flat_map(ports));
+    let (uses, what) = (plural("uses", "use", names.len()), plural("hostPort", "hostPorts", numbers.len()));
+    finding(what, format!("{} {uses} {what} {}", containers(&names), numbers.join(", ")))
+}
+
+fn probe_hosts(view: &View<'_>) -> Option<Finding> {
+    if !view.version.since(34) {
+        return None;
+    }
+    const PLACES: [&str; 5] =
+        ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle/postStart", "lifecycle/preStop"];
+    let hosts = |c: &Value| -> Vec<String> {
+        let at = |place: &&str| ["httpGet", "tcpSocket"].map(|h| text(c, &format!("/{place}/{h}/host")).to_owned());
+        PLACES.iter().flat_map(at).filter(|h| !matches!(h.as_str(), "" | "127.0.0.1" | "::1")).collect()
+    };
+    let names = view.named(|c| !hosts(c).is_empty());
+    if names.is_empty() {
+        return None;
+    }
+    let all = distinct(view.containers().flat_map(hosts));
+    let (uses, what) =
+        (plural("uses", "use", names.len()), plural("probe or lifecycle host", "probe or lifecycle hosts", all.len()));
+    finding(what, format!("{} {uses} {what} {}", containers(&names), quoted(&all)))
+}
+
+fn privileged(view: &View<'_>) -> Option<Finding> {
+    let names = view.named(|c| is(c, "/securityContext/privileged", true));
+    if names.is_empty() {
+        return None;
+    }
+    finding("privileged", format!("{} must not set securityContext.privileged=true", containers(&names)))
+}
+
+fn proc_mount(view: &View<'_>, restricted: bool) -> Option<Finding> {
+    if !restricted && view.version.since(35) && is(view.spec, "/hostUsers", false) {
+        return None;
+    }
+    let other = |c: &Value| !matches!(text(c, "/securityContext/procMount"), "" | "Default");
+    let names = view.named(other);
+    if names.is_empty() {
+        return None;
+    }
+    let values = view.containers().filter(|c| other(c)).map(|c| text(c, "/securityContext/procMount").to_owned());
+    let detail =
+        format!("{} must not set securityContext.procMount to {}", containers(&names), quoted(&distinct(values)));
+    finding("procMount", detail)
+}
+
+fn se_linux(view: &View<'_>) -> Option<Finding> {
+    let mut types = vec!["", "container_t", "container_init_t", "container_kvm_t"];
+    if view.version.since(31) {
+        types.push("container_engine_t");
+    }
+    let options = |v: &Value, field: &str| text(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned();
+    let bad = |v: &Value| {
+        !types.contains(&options(v, "type").as_str())
+            || !options(v, "user").is_empty()
+            || !options(v, "role").is_empty()
+    };
+    let mut setters = Vec::new();
+    if bad(view.spec) {
+        setters.push("pod".to_owned());
+    }
+    let names = view.named(bad);
+    if !names.is_empty() {
+        setters.push(containers(&names));
+    }
+    if setters.is_empty() {
+        return None;
+    }
+    let everywhere: Vec<&Value> = std::iter::once(view.spec).chain(view.containers()).collect();
+    let found = distinct(everywhere.iter().map(|v| options(v, "type")).filter(|t| !types.contains(&t.as_str())));
+    let mut what = Vec::new();
+    if !found.is_empty() {
+        what.push(format!("{} {}", plural("type", "types", found.len()), quoted(&found)));
+    }
+    for field in ["user", "role"] {
+        if everywhere.iter().any(|v| !options(v, field).is_empty()) {
+            what.push(format!("{field} may not be set"));
+        }
+    }
+    let detail = format!("{} set forbidden securityContext.seLinuxOptions: {}", setters.join(" and "), what.join("; "));
+    finding("seLinuxOptions", detail)
+}
+
+fn seccomp(view: &View<'_>) -> Option<Finding> {
+    explicit_seccomp(view).and_then(|detail| finding("seccompProfile", detail))
+}
+
+/// Who sets a seccomp profile that is not allowed.
+pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
+    const TYPE: &str = "/securityContext/seccompProfile/type";
+    let bad = |v: &Value| !matches!(text(v, TYPE), "" | "RuntimeDefault" | "Localhost");
+    let mut setters = Vec::new();
+    let mut values: Vec<String> = Vec::new();
+    if bad(view.spec) {
+        setters.push("pod".to_owned());
+        values.push(text(view.spec, TYPE).to_owned());
+    }
+    let names = view.named(bad);
+    if !names.is_empty() {
+        setters.push(containers(&names));
+        values.extend(view.containers().filter(|c| bad(c)).map(|c| text(c, TYPE).to_owned()));
+    }
+    if setters.is_empty() {
+        return None;
+    }
+    let values = distinct(values);
+    Some(format!("{} must not set securityContext.seccompProfile.type to {}", setters.join(" and "), quoted(&values)))
+}
+
+fn sysctls(view: &View<'_>) -> Option<Finding> {
+    let safe = |name: &str| SYSCTLS.iter().any(|(n, since)| *n == name && view.version.since(*since));
+    let all = list(view.spec, "/securityContext/sysctls").iter().map(|s| text(s, "/name"));
+    let bad: Vec<&str> = all.filter(|n| !safe(n)).collect();
+    if bad.is_empty() { None } else { finding("forbidden sysctls", bad.join(", ")) }
+}
+
+fn host_process(view: &View<'_>) -> Option<Finding> {
+    const FIELD: &str = "/securityContext/windowsOptions/hostProcess";
+    let mut setters = Vec::new();
+    if is(view.spec, FIELD, true) {
+        setters.push("pod".to_owned());
+    }
+    let names = view.named(|c| is(c, FIELD, true));
+    if !names.is_empty() {
+        setters.push(containers(&names));
+    }
+    if setters.is_empty() {
+        return None;
+    }
+    finding(
+        "hostProcess",
+        format!("{} must not set securityContext.windowsOptions.hostProcess=true", setters.join(" and ")),
+    )
+}

@@ -1,0 +1,95 @@
+//! Levels and versions of the standards.
+
+use super::PREFIX;
+use api_meta::Meta;
+use serde_json::Value;
+use std::fmt;
+
+/// How much is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Everything.
+    #[default]
+    Privileged,
+    /// No known privilege escalation.
+    Baseline,
+    /// Hardened.
+    Restricted,
+}
+
+impl Level {
+    /// Reads a label's value.
+    pub fn parse(text: &str) -> Option<Level> {
+        match text {
+            "privileged" => Some(Level::Privileged),
+            "baseline" => Some(Level::Baseline),
+            "restricted" => Some(Level::Restricted),
+            _ => None,
+        }
+    }
+}
+
+/// Which minor version's standards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// This server's.
+    #[default]
+    Latest,
+    /// v1.N's.
+    Minor(u32),
+}
+
+impl Version {
+    /// Reads a label's value.
+    pub fn parse(text: &str) -> Option<Version> {
+        if text == "latest" {
+            return Some(Version::Latest);
+        }
+        let minor = text.strip_prefix("v1.")?;
+        let plain = minor == "0" || !minor.starts_with('0');
+        (plain && minor.bytes().all(|b| b.is_ascii_digit())).then(|| minor.parse().ok()).flatten().map(Version::Minor)
+    }
+
+    /// Whether these are the standards of v1.N or later.
+    pub fn since(self, minor: u32) -> bool {
+        match self {
+            Version::Latest => true,
+            Version::Minor(own) => own >= minor,
+        }
+    }
+}
+
+/// A level at a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// How much is allowed.
+    pub level: Level,
+    /// By which standards.
+    pub version: Version,
+}
+
+impl Policy {
+    /// A namespace's policy for a mode. An unreadable level is restricted, an unreadable version is the latest.
+    pub fn of(namespace: &Value, mode: &str) -> Policy {
+        let level = namespace.label(&format!("{PREFIX}{mode}"));
+        let version = namespace.label(&format!("{PREFIX}{mode}-version"));
+        Policy {
+            level: level.map(|l| Level::parse(l).unwrap_or(Level::Restricted)).unwrap_or_default(),
+            version: version.and_then(Version::parse).unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        };
+        match self.version {
+            Version::Latest => write!(f, "{level}:latest"),
+            Version::Minor(minor) => write!(f, "{level}:v1.{minor}"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Small plugins that look at the object alone.
+
+use crate::context::{forbidden, is_for, list, push, text};
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::{Value, json};
+
+/// Pods stay for five minutes on nodes that went away, unless they say how long.
+pub struct DefaultTolerationSeconds;
+
+const SECONDS: i64 = 300;
+const NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+fn tolerates(toleration: &Value, taint: &str) -> bool {
+    let key = text(toleration, "/key");
+    (key == taint || key.is_empty()) && matches!(text(toleration, "/effect"), "NoExecute" | "")
+}
+
+#[async_trait::async_trait]
+impl Admission for DefaultTolerationSeconds {
+    fn name(&self) -> &'static str {
+        "DefaultTolerationSeconds"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let write = matches!(request.operation, Operation::Create | Operation::Update);
+        if !is_for(request, "", "pods") || !write {
+            return Ok(());
+        }
+        for taint in NODE_TAINTS {
+            if !list(&request.object, "/spec/tolerations").iter().any(|t| tolerates(t, taint)) {
+                let one =
+                    json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS});
+                push(&mut request.object["spec"], "tolerations", one);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// New nodes take no pods until their first heartbeat.
+pub struct TaintNodesByCondition;
+
+#[async_trait::async_trait]
+impl Admission for TaintNodesByCondition {
+    fn name(&self) -> &'static str {
+        "TaintNodesByCondition"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "nodes") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        let same = |t: &Value| text(t, "/key") == "node.kubernetes.io/not-ready" && text(t, "/effect") == "NoSchedule";
+        if !list(&request.object, "/spec/taints").iter().any(same) {
+            push(&mut request.object["spec"], "taints", taint);
+        }
+        Ok(())
+    }
+}
+
+/// Images are pulled for every start, so that a pod needs the credentials for what it runs.
+pub struct AlwaysPullImages;
+
+#[async_trait::async_trait]
+impl Admission for AlwaysPullImages {
+    fn name(&self) -> &'static str {
+        "AlwaysPullImages"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let pods = request.group.is_empty() && request.resource == "pods";
+        let containers = request.subresource.is_empty() || request.subresource == "ephemeralcontainers";
+        if !pods || !containers || !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        for field in ["containers", "initContainers", "ephemeralContainers"] {
+            let spec = request.object.get_mut("spec");
+            for container in spec.and_then(|s| s.get_mut(field)).and_then(Value::as_array_mut).into_iter().flatten() {
+                container["imagePullPolicy"] = "Always".into();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Services take no addresses that the cluster does not own.
+pub struct DenyServiceExternalIps;
+
+#[async_trait::async_trait]
+impl Admission for DenyServiceExternalIps {
+    fn name(&self) -> &'static str {
+        "DenyServiceExternalIPs"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "services") || !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        let before = request.old.as_ref().map(|o| list(o, "/spec/externalIPs")).unwrap_or_default();
+        if list(&request.object, "/spec/externalIPs").iter().any(|ip| !before.contains(ip)) {
+            return Err(forbidden(request, "Use of external IPs is denied by admission control"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Pods get the number and the preemption policy of their priority class.
+
+use crate::context::{Context, forbidden, is_for, text};
+use api_meta::{ApiError, Meta};
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::Value;
+
+const GROUP: &str = "scheduling.k8s.io";
+const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+/// The plugin.
+pub struct Priority(pub Context);
+
+struct Class {
+    name: String,
+    value: i64,
+    policy: String,
+}
+
+impl Class {
+    fn of(object: &Value) -> Class {
+        let policy = text(object, "/preemptionPolicy");
+        Class {
+            name: object.name().to_owned(),
+            value: object.get("value").and_then(Value::as_i64).unwrap_or_default(),
+            policy: if policy.is_empty() { "PreemptLowerPriority".into() } else { policy.into() },
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for Priority {
+    fn name(&self) -> &'static str {
+        "Priority"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "pods") {
+            return Ok(());
+        }
+        match request.operation {
+            Operation::Create => self.pod(request).await,
+            Operation::Update => {
+                keep(request);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let write = matches!(request.operation, Operation::Create | Operation::Update);
+        if !is_for(request, GROUP, "priorityclasses")
+            || !write
+            || request.object.get("globalDefault") != Some(&Value::Bool(true))
+        {
+            return Ok(());
+        }
+        let other = self.defaults().into_iter().find(|c| c.name != request.object.name());
+        match other {
+            Some(class) => Err(forbidden(
+                request,
+                format!("PriorityClass {} is already marked as default. Only one default can exist", class.name),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An update that leaves the computed fields out keeps them.
+fn keep(request: &mut AdmissionRequest<'_>) {
+    let Some(old) = &request.old else { return };
+    for field in ["priority", "preemptionPolicy"] {
+        let before = old["spec"].get(field).cloned();
+        if let (Some(before), true) = (before, request.object["spec"].get(field).is_none_or(Value::is_null)) {
+            request.object["spec"][field] = before;
+        }
+    }
+}
+
+impl Priority {
+    fn defaults(&self) -> Vec<Class> {
+        let all = self.0.list(GROUP, "priorityclasses", "");
+        all.iter().filter(|c| c.get("globalDefault") == Some(&Value::Bool(true))).map(|c| Class::of(c)).collect()
+    }
+
+    async fn pod(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let name = text(&request.object, "/spec/priorityClassName").to_owned();
+        let class = if name.is_empty() {
+            let lowest = self.defaults().into_iter().min_by_key(|c| c.value);
+            lowest.unwrap_or(Class { name: String::new(), value: 0, policy: "PreemptLowerPriority".into() })
+        } else {
+            self.class(&name)
+                .await?
+                .ok_or_else(|| forbidden(request, format!("no PriorityClass with name {name} was found")))?
+        };
+        apply(request, &class)
+    }
+
+    async fn class(&self, name: &str) -> Result<Option<Class>, ApiError> {
+        if let Some(object) = self.0.find(GROUP, "priorityclasses", "", name).await? {
+            return Ok(Some(Class::of(&object)));
+        }
+        let system = SYSTEM.iter().find(|(n, _)| *n == name);
+        Ok(system.map(|(name, value)| Class {
+            name: (*name).to_owned(),
+            value: *value,
+            policy: "PreemptLowerPriority".into(),
+        }))
+    }
+}
+
+fn apply(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiError> {
+    let spec = &request.object["spec"];
+    if let Some(said) = spec.get("priority").and_then(Value::as_i64)
+        && said != class.value
+    {
+        return Err(forbidden(
+            request,
+            format!(
+                "the integer value of priority ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                class.value
+            ),
+        ));
+    }
+    if let Some(said) = spec.get("preemptionPolicy").and_then(Value::as_str)
+        && said != class.policy
+    {
+        return Err(forbidden(
+            request,
+            format!(
+                "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                class.policy
+            ),
+        ));
+    }
+    let spec = &mut request.object["spec"];
+    if !class.name.is_empty() {
+        spec["priorityClassName"] = class.name.clone().into();
+    }
+    spec["priority"] = class.value.into();
+    spec["preemptionPolicy"] = class.policy.clone().into();
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! ResourceQuotas: usage is charged with the write that causes it.
+//!
+//! Invariant: a charge is a compare-and-swap on the quota's status that repeats the check on the fresh object, so that two
+//! writers (of two servers) cannot both take the last unit. What a failed write has charged is corrected by the controller.
+
+mod scope;
+mod usage;
+
+use crate::context::{Context, forbidden};
+use crate::resources::{Amounts, add, amounts};
+use api_meta::{ApiError, Meta};
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
+
+/// Makes the changed quota from the stored one, or refuses.
+pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync);
+
+/// Where usage is written.
+#[async_trait::async_trait]
+pub trait QuotaStore: Send + Sync {
+    /// Changes the status of a quota; `change` is called again with the fresh object after a conflict.
+    async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError>;
+}
+
+/// A store that is there only after the plugins were made (the registry is made with them). Until then usage is not written.
+#[derive(Default)]
+pub struct QuotaSlot(OnceLock<Arc<dyn QuotaStore>>);
+
+impl QuotaSlot {
+    /// Sets the store; only the first one counts.
+    pub fn set(&self, store: Arc<dyn QuotaStore>) {
+        let _ = self.0.set(store);
+    }
+}
+
+#[async_trait::async_trait]
+impl QuotaStore for QuotaSlot {
+    async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError> {
+        match self.0.get() {
+            Some(store) => store.change(namespace, name, change).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The plugin.
+pub struct ResourceQuota {
+    context: Context,
+}
+
+impl ResourceQuota {
+    /// The plugin over the caches, charging through `context.quotas`.
+    pub fn new(context: Context) -> Self {
+        ResourceQuota { context }
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for ResourceQuota {
+    fn name(&self) -> &'static str {
+        "ResourceQuota"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let counted = request.subresource.is_empty() || (request.resource, request.subresource) == ("pods", "resize");
+        let write = matches!(request.operation, Operation::Create | Operation::Update);
+        if request.namespace.is_empty() || !counted || !write {
+            return Ok(());
+        }
+        let quotas = self.context.list("", "resourcequotas", request.namespace);
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let delta = delta(request);
+        if delta.is_empty() {
+            return Ok(());
+        }
+        let mut charged: Vec<String> = Vec::new();
+        for quota in quotas.iter().filter(|q| scope::matches(q, request)) {
+            match self.charge(request, quota, &delta).await {
+                Ok(true) => charged.push(quota.name().to_owned()),
+                Ok(false) => {}
+                Err(e) => {
+                    self.give_back(request, &charged, &delta).await;
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a write adds to usage.
+fn delta(request: &AdmissionRequest<'_>) -> Amounts {
+    let mut usage = usage::of(request.group, request.resource, &request.object);
+    if let (Operation::Update, Some(old)) = (request.operation, &request.old) {
+        let before = usage::of(request.group, request.resource, old);
+        for (name, amount) in &mut usage {
+            if let Some(had) = before.get(name) {
+                *amount = amount.minus(*had);
+            }
+        }
+    }
+    usage.retain(|_, amount| !amount.is_zero() && !amount.is_negative());
+    usage
+}
+
+impl ResourceQuota {
+    /// Charges one quota; false if it has nothing to do with the write.
+    async fn charge(&self, request: &AdmissionRequest<'_>, quota: &Value, delta: &Amounts) -> Result<bool, ApiError> {
+        let hard = amounts(quota.pointer("/status/hard"));
+        if request.resource == "pods" && request.operation == Operation::Create {
+            let missing = usage::unspecified(&request.object, &hard);
+            if !missing.is_empty() {
+                let why = format!("failed quota: {}: must specify {}", quota.name(), missing.join("; "));
+                return Err(forbidden(request, why));
+            }
+        }
+        if !delta.keys().any(|name| hard.contains_key(name)) {
+            return Ok(false);
+        }
+        let change = |fresh: &Value| charged(fresh, delta).map_err(|why| forbidden(request, why));
+        if request.dry_run {
+            change(quota)?;
+        } else {
+            self.context.quotas.change(request.namespace, quota.name(), &change).await?;
+        }
+        Ok(true)
+    }
+
+    async fn give_back(&self, request: &AdmissionRequest<'_>, quotas: &[String], delta: &Amounts) {
+        let change = |fresh: &Value| Ok(returned(fresh, delta));
+        for name in quotas.iter().filter(|_| !request.dry_run) {
+            // The controller corrects what cannot be given back now.
+            let _ = self.context.quotas.change(request.namespace, name, &change).await;
+        }
+    }
+}
+
+fn shown(amounts: &Amounts, names: &[&String]) -> String {
+    let parts: Vec<String> =
+        names.iter().map(|n| format!("{n}={}", amounts.get(*n).copied().unwrap_or(api_meta::Quantity::ZERO))).collect();
+    parts.join(",")
+}
+
+fn charged(quota: &Value, delta: &Amounts) -> Result<Value, String> {
+    let hard = amounts(quota.pointer("/status/hard"));
+    let used = amounts(quota.pointer("/status/used"));
+    let relevant: Amounts = delta.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, a)| (n.clone(), *a)).collect();
+    let unknown: Vec<&str> = relevant.keys().filter(|n| !used.contains_key(*n)).map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(format!("status unknown for quota: {}, resources: {}", quota.name(), unknown.join(",")));
+    }
+    let mut total = used.clone();
+    add(&mut total, &relevant);
+    let over: Vec<&String> = relevant.keys().filter(|n| total.get(*n) > hard.get(*n)).collect();
+    if !over.is_empty() {
+        return Err(format!(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+            quota.name(),
+            shown(&relevant, &over),
+            shown(&used, &over),
+            shown(&hard, &over)
+        ));
+    }
+    Ok(with_used(quota, &total))
+}
+
+fn returned(quota: &Value, delta: &Amounts) -> Value {
+    let mut used = amounts(quota.pointer("/status/used"));
+    for (name, amount) in delta {
+        if let Some(have) = used.get_mut(name) {
+            *have = have.minus(*amount);
+        }
+    }
+    with_used(quota, &used)
+}
+
+fn with_used(quota: &Value, used: &Amounts) -> Value {
+    let mut quota = quota.clone();
+    let text: serde_json::Map<String, Value> = used.iter().map(|(n, a)| (n.clone(), json!(a.to_string()))).collect();
+    quota["status"]["used"] = Value::Object(text);
+    quota
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_exact() {
+        let quota = json!({"metadata": {"name": "q"}, "status": {"hard": {"requests.cpu": "1", "pods": "2"}, "used": {"requests.cpu": "700m", "pods": "1"}}});
+        let delta = |cpu: &str| amounts(Some(&json!({"requests.cpu": cpu, "pods": "1", "memory": "1"})));
+        let done = charged(&quota, &delta("300m"));
+        assert_eq!(done.map(|q| q["status"]["used"].clone()), Ok(json!({"requests.cpu": "1", "pods": "2"})));
+        assert_eq!(
+            charged(&quota, &delta("400m")),
+            Err("exceeded quota: q, requested: requests.cpu=400m, used: requests.cpu=700m, limited: requests.cpu=1"
+                .into())
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Which objects a quota counts.
+
+use crate::context::{list, text};
+use crate::resources::of_pod;
+use apiserver_request::AdmissionRequest;
+use serde_json::Value;
+
+/// Whether the quota's scopes let the object in.
+pub fn matches(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
+    let plain = list(quota, "/spec/scopes").iter().filter_map(Value::as_str);
+    let expressions = list(quota, "/spec/scopeSelector/matchExpressions");
+    let mut scoped = plain.clone().peekable();
+    if scoped.peek().is_none() && expressions.is_empty() {
+        return true;
+    }
+    if !request.group.is_empty() || request.resource != "pods" {
+        return false;
+    }
+    let pod = &request.object;
+    let mut plain = plain;
+    plain.all(|scope| in_scope(pod, scope, "Exists", &[])) && expressions.iter().all(|e| expression(pod, e))
+}
+
+fn expression(pod: &Value, expression: &Value) -> bool {
+    in_scope(pod, text(expression, "/scopeName"), text(expression, "/operator"), list(expression, "/values"))
+}
+
+fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
+    let terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
+    match scope {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => best_effort(pod),
+        "NotBestEffort" => !best_effort(pod),
+        "PriorityClass" => priority_class(pod, operator, values),
+        "CrossNamespacePodAffinity" => crosses_namespaces(pod),
+        _ => false,
+    }
+}
+
+fn best_effort(pod: &Value) -> bool {
+    let none = |field: &str| {
+        let sum = of_pod(pod, field);
+        ["cpu", "memory"].iter().all(|n| sum.get(*n).is_none_or(api_meta::Quantity::is_zero))
+    };
+    none("requests") && none("limits")
+}
+
+fn priority_class(pod: &Value, operator: &str, values: &[Value]) -> bool {
+    let class = text(pod, "/spec/priorityClassName");
+    let held = values.iter().any(|v| v == class);
+    match operator {
+        "In" => !class.is_empty() && held,
+        "NotIn" => !held,
+        "DoesNotExist" => class.is_empty(),
+        _ => !class.is_empty(),
+    }
+}
+
+fn crosses_namespaces(pod: &Value) -> bool {
+    const KINDS: [&str; 2] = ["podAffinity", "podAntiAffinity"];
+    let crosses = |term: &Value| {
+        !list(term, "/namespaces").is_empty() || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
+    };
+    KINDS.iter().any(|kind| {
+        let at = |field: &str| list(pod, &format!("/spec/affinity/{kind}/{field}")).to_vec();
+        at("requiredDuringSchedulingIgnoredDuringExecution").iter().any(crosses)
+            || at("preferredDuringSchedulingIgnoredDuringExecution")
+                .iter()
+                .any(|t| t.get("podAffinityTerm").is_some_and(crosses))
+    })
+}

@@ -1,0 +1,106 @@
+//! What one object counts against quotas.
+
+use crate::context::{list, text};
+use crate::resources::{Amounts, amounts, of_pod};
+use api_meta::Quantity;
+use serde_json::Value;
+
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const LEGACY_COUNTS: [&str; 6] =
+    ["configmaps", "secrets", "replicationcontrollers", "resourcequotas", "services", "persistentvolumeclaims"];
+
+fn one() -> Quantity {
+    Quantity::from_millis(1000)
+}
+
+/// Usage by quota resource name.
+pub fn of(group: &str, resource: &str, object: &Value) -> Amounts {
+    let mut usage = Amounts::new();
+    let count = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+    usage.insert(count, one());
+    if !group.is_empty() {
+        return usage;
+    }
+    if LEGACY_COUNTS.contains(&resource) {
+        usage.insert(resource.to_owned(), one());
+    }
+    match resource {
+        "pods" => pod(object, &mut usage),
+        "services" => service(object, &mut usage),
+        "persistentvolumeclaims" => claim(object, &mut usage),
+        _ => {}
+    }
+    usage
+}
+
+fn pod(pod: &Value, usage: &mut Amounts) {
+    if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+        return;
+    }
+    usage.insert("pods".into(), one());
+    for (name, amount) in of_pod(pod, "requests") {
+        if COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-") {
+            usage.insert(name.clone(), amount);
+        }
+        usage.insert(format!("requests.{name}"), amount);
+    }
+    for (name, amount) in of_pod(pod, "limits").into_iter().filter(|(n, _)| COMPUTE.contains(&n.as_str())) {
+        usage.insert(format!("limits.{name}"), amount);
+    }
+}
+
+fn service(service: &Value, usage: &mut Amounts) {
+    let ports = i64::try_from(list(service, "/spec/ports").len()).unwrap_or(0);
+    let all = Quantity::from_millis(ports.saturating_mul(1000));
+    let allocated = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    match text(service, "/spec/type") {
+        "NodePort" => {
+            usage.insert("services.nodeports".into(), all);
+        }
+        "LoadBalancer" => {
+            usage.insert("services.loadbalancers".into(), one());
+            if allocated {
+                usage.insert("services.nodeports".into(), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn claim(claim: &Value, usage: &mut Amounts) {
+    let class = text(claim, "/spec/storageClassName");
+    let by_class = |what: &str| format!("{class}.storageclass.storage.k8s.io/{what}");
+    if !class.is_empty() {
+        usage.insert(by_class("persistentvolumeclaims"), one());
+    }
+    if let Some(size) = amounts(claim.pointer("/spec/resources/requests")).get("storage") {
+        usage.insert("requests.storage".into(), *size);
+        if !class.is_empty() {
+            usage.insert(by_class("requests.storage"), *size);
+        }
+    }
+}
+
+/// What a pod must say because a quota bounds it: `requests.cpu for: a,b`.
+pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
+    let mut missing = Vec::new();
+    for name in hard.keys() {
+        let (part, resource) = match name.split_once('.') {
+            Some(("limits", resource)) => ("limits", resource),
+            Some(("requests", resource)) => ("requests", resource),
+            _ => ("requests", name.as_str()),
+        };
+        let level = pod.pointer(&format!("/spec/resources/{part}")).is_some_and(|r| r.get(resource).is_some());
+        if !COMPUTE.contains(&resource) || level {
+            continue;
+        }
+        let lacks = |c: &&Value| c.pointer(&format!("/resources/{part}")).is_none_or(|r| r.get(resource).is_none());
+        let containers = ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|l| list(pod, l));
+        let mut names: Vec<&str> = containers.filter(lacks).map(|c| text(c, "/name")).collect();
+        names.sort_unstable();
+        if !names.is_empty() {
+            missing.push(format!("{name} for: {}", names.join(",")));
+        }
+    }
+    missing
+}

@@ -1,0 +1,83 @@
+//! Overhead and scheduling of a pod's runtime class.
+
+use crate::context::{Context, forbidden, is_for, list, push, text};
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The plugin.
+pub struct RuntimeClass(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for RuntimeClass {
+    fn name(&self) -> &'static str {
+        "RuntimeClass"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "pods") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let Some(class) = self.class(request).await? else { return Ok(()) };
+        if let Some(overhead) = class.pointer("/overhead/podFixed").filter(|o| !o.is_null()) {
+            let said = request.object["spec"].get("overhead").filter(|o| !o.is_null());
+            if said.is_some_and(|s| s != overhead) {
+                return Err(forbidden(
+                    request,
+                    "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+                ));
+            }
+            request.object["spec"]["overhead"] = overhead.clone();
+        }
+        scheduling(request, &class)
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "pods") || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let class = self.class(request).await?;
+        let has = class.is_some_and(|c| c.pointer("/overhead/podFixed").is_some_and(|o| !o.is_null()));
+        if request.object["spec"].get("overhead").is_some_and(|o| !o.is_null()) && !has {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            return Err(forbidden(request, why));
+        }
+        Ok(())
+    }
+}
+
+impl RuntimeClass {
+    async fn class(&self, request: &AdmissionRequest<'_>) -> Result<Option<Arc<Value>>, ApiError> {
+        let name = text(&request.object, "/spec/runtimeClassName");
+        if name.is_empty() {
+            return Ok(None);
+        }
+        match self.0.find("node.k8s.io", "runtimeclasses", "", name).await? {
+            Some(class) => Ok(Some(class)),
+            None => Err(forbidden(request, format!("pod rejected: RuntimeClass {name:?} not found"))),
+        }
+    }
+}
+
+fn scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), ApiError> {
+    for (key, value) in class.pointer("/scheduling/nodeSelector").and_then(Value::as_object).into_iter().flatten() {
+        let said = request.object["spec"]["nodeSelector"].get(key);
+        if let Some(other) = said.filter(|s| *s != value) {
+            let shown = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+            let why = format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {}; pod.spec.nodeSelector[{key}] = {}",
+                shown(value),
+                shown(other)
+            );
+            return Err(forbidden(request, why));
+        }
+        request.object["spec"]["nodeSelector"][key.as_str()] = value.clone();
+    }
+    for toleration in list(class, "/scheduling/tolerations") {
+        if !list(&request.object, "/spec/tolerations").contains(toleration) {
+            push(&mut request.object["spec"], "tolerations", toleration.clone());
+        }
+    }
+    Ok(())
+}

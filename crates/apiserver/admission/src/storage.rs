@@ -1,0 +1,67 @@
+//! Storage objects in use are held by a finalizer; claims grow only where their class lets them.
+
+use crate::context::{Context, forbidden, is_for, list, push, text};
+use crate::resources::quantity;
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest, Operation};
+use serde_json::Value;
+
+/// Puts the protecting finalizers on.
+pub struct InUseProtection;
+
+#[async_trait::async_trait]
+impl Admission for InUseProtection {
+    fn name(&self) -> &'static str {
+        "StorageObjectInUseProtection"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if request.operation != Operation::Create || !request.subresource.is_empty() {
+            return Ok(());
+        }
+        let finalizer = match (request.group, request.resource) {
+            ("", "persistentvolumeclaims") => "kubernetes.io/pvc-protection",
+            ("", "persistentvolumes") => "kubernetes.io/pv-protection",
+            ("storage.k8s.io", "volumeattributesclasses") => "kubernetes.io/vac-protection",
+            _ => return Ok(()),
+        };
+        if !list(&request.object, "/metadata/finalizers").iter().any(|f| f == finalizer) {
+            push(&mut request.object["metadata"], "finalizers", finalizer.into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks claims that grow.
+pub struct ClaimResize(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for ClaimResize {
+    fn name(&self) -> &'static str {
+        "PersistentVolumeClaimResize"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Update {
+            return Ok(());
+        }
+        let Some(old) = &request.old else { return Ok(()) };
+        let size = |v: &Value| v.pointer("/spec/resources/requests/storage").and_then(quantity);
+        let (Some(before), Some(after)) = (size(old), size(&request.object)) else { return Ok(()) };
+        if after <= before {
+            return Ok(());
+        }
+        if text(old, "/status/phase") != "Bound" {
+            return Err(forbidden(request, "Only bound persistent volume claims can be expanded"));
+        }
+        let class = text(&request.object, "/spec/storageClassName");
+        let class = self.0.find("storage.k8s.io", "storageclasses", "", class).await?;
+        if class.is_some_and(|c| c.get("allowVolumeExpansion") == Some(&Value::Bool(true))) {
+            return Ok(());
+        }
+        Err(forbidden(
+            request,
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+        ))
+    }
+}

@@ -1,0 +1,215 @@
+//! The authenticators in their order, made from options.
+
+use crate::bootstrap_token::BootstrapTokens;
+use crate::life::{CertificateLife, Counts};
+use crate::request_header::{HeaderAuthenticator, RequestHeader};
+use crate::service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
+use crate::token_file::TokenFile;
+use crate::x509::ClientCertificates;
+use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The group of every user that proved an identity.
+pub const AUTHENTICATED: &str = "system:authenticated";
+
+/// Who may come without credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Everybody; authorisation decides.
+    Everywhere,
+    /// Requests for these paths only.
+    Paths(Vec<String>),
+    /// Nobody.
+    #[default]
+    Nobody,
+}
+
+impl Anonymous {
+    /// Health and version only.
+    pub fn health() -> Self {
+        let paths = ["/livez", "/readyz", "/healthz", "/version"];
+        Anonymous::Paths(paths.iter().map(|p| (*p).to_owned()).collect())
+    }
+
+    fn allows(&self, path: &str) -> bool {
+        let below = |p: &String| path == p || path.strip_prefix(p.as_str()).is_some_and(|r| r.starts_with('/'));
+        match self {
+            Anonymous::Everywhere => true,
+            Anonymous::Paths(paths) => paths.iter().any(below),
+            Anonymous::Nobody => false,
+        }
+    }
+}
+
+/// What to authenticate with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `--client-ca-file`
+    pub client_ca_file: Option<PathBuf>,
+    /// `--requestheader-*`
+    pub request_header: Option<RequestHeader>,
+    /// `--token-auth-file`
+    pub token_auth_file: Option<PathBuf>,
+    /// `--enable-bootstrap-token-auth`
+    pub bootstrap_tokens: bool,
+    /// `--service-account-*`
+    pub service_accounts: Option<ServiceAccounts>,
+    /// `--anonymous-auth` or an AuthenticationConfiguration.
+    pub anonymous: Anonymous,
+}
+
+/// Why options make no authenticator: names the file and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// A file that cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file with the wrong content.
+    #[error("{path} is not usable: {why}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong; never the content.
+        why: String,
+    },
+    /// Options that do not fit together.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+/// Reads a file for an option.
+pub fn read(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
+    std::fs::read(path).map_err(|source| OptionsError::Read { path: path.clone(), source })
+}
+
+/// All authenticators.
+pub struct Authn {
+    certificates: Vec<Arc<dyn Authenticator>>,
+    life: Arc<CertificateLife>,
+    tokens: Vec<Arc<dyn Authenticator>>,
+    accounts: Option<Arc<AccountTokens>>,
+    issuer: Option<Arc<TokenIssuer>>,
+    anonymous: Anonymous,
+}
+
+impl Authn {
+    /// Reads the files of `options`. Bound tokens are checked against `objects`.
+    pub fn new(options: Options, objects: Arc<dyn Objects>) -> Result<Arc<Authn>, OptionsError> {
+        let life = Arc::new(CertificateLife::default());
+        let mut certificates: Vec<Arc<dyn Authenticator>> = Vec::new();
+        if let Some(headers) = options.request_header {
+            certificates.push(Arc::new(HeaderAuthenticator::new(headers)?));
+        }
+        if let Some(ca) = &options.client_ca_file {
+            certificates.push(Arc::new(ClientCertificates::from_file(ca, life.clone())?));
+        }
+        let mut tokens: Vec<Arc<dyn Authenticator>> = Vec::new();
+        if let Some(path) = &options.token_auth_file {
+            tokens.push(Arc::new(TokenFile::from_file(path)?));
+        }
+        let (mut accounts, mut issuer) = (None, None);
+        if let Some(options) = options.service_accounts {
+            let one = Arc::new(AccountTokens::new(&options, objects.clone())?);
+            tokens.push(one.clone());
+            issuer = TokenIssuer::new(&options, objects.clone())?.map(Arc::new);
+            accounts = Some(one);
+        }
+        if options.bootstrap_tokens {
+            tokens.push(Arc::new(BootstrapTokens::new(objects)));
+        }
+        Ok(Arc::new(Authn { certificates, life, tokens, accounts, issuer, anonymous: options.anonymous }))
+    }
+
+    /// The user of a request for `path`. An error is a 401; its text is for the log.
+    pub async fn identify(&self, path: &str, credentials: &Credentials) -> Result<User, AuthnError> {
+        match self.authenticate(credentials).await? {
+            Some(user) => Ok(user),
+            None if self.anonymous.allows(path) => Ok(User::anonymous()),
+            None => Err(AuthnError("the request carries no credentials".into())),
+        }
+    }
+
+    /// The issuer of ServiceAccount tokens, when there is a signing key.
+    pub fn issuer(&self) -> Option<Arc<TokenIssuer>> {
+        self.issuer.clone()
+    }
+
+    /// How long the certificates of clients are still good for.
+    pub fn certificate_life(&self) -> Counts {
+        self.life.counts()
+    }
+
+    /// The verifier of ServiceAccount tokens.
+    pub fn accounts(&self) -> Option<&AccountTokens> {
+        self.accounts.as_deref()
+    }
+
+    /// The token authenticators, for TokenReview.
+    pub(crate) fn tokens(&self) -> &[Arc<dyn Authenticator>] {
+        &self.tokens
+    }
+
+    async fn by_token(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        if credentials.bearer.as_deref().is_none_or(str::is_empty) {
+            return Ok(None);
+        }
+        for tokens in &self.tokens {
+            if let Some(user) = tokens.authenticate(credentials).await? {
+                return Ok(Some(user));
+            }
+        }
+        Err(AuthnError("invalid bearer token".into()))
+    }
+}
+
+/// Adds the group of authenticated users.
+pub fn authenticated(mut user: User) -> User {
+    let known = |g: &String| g == AUTHENTICATED || g == "system:unauthenticated";
+    if user.name != User::ANONYMOUS && !user.groups.iter().any(known) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+#[async_trait::async_trait]
+impl Authenticator for Authn {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        let mut refused = None;
+        for authenticator in &self.certificates {
+            match authenticator.authenticate(credentials).await {
+                Ok(Some(user)) => return Ok(Some(authenticated(user))),
+                Ok(None) => {}
+                Err(e) => refused = Some(e),
+            }
+        }
+        match (self.by_token(credentials).await, refused) {
+            (Ok(Some(user)), _) => Ok(Some(authenticated(user))),
+            (Ok(None), Some(e)) | (Err(e), _) => Err(e),
+            (Ok(None), None) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_paths() {
+        let health = Anonymous::health();
+        for (path, expect) in
+            [("/livez", true), ("/livez/ping", true), ("/livezz", false), ("/version", true), ("/api", false)]
+        {
+            assert_eq!(health.allows(path), expect, "{path}");
+        }
+        assert!(Anonymous::Everywhere.allows("/api"));
+        assert!(!Anonymous::Nobody.allows("/livez"));
+    }
+}

@@ -1,0 +1,117 @@
+//! A front proxy that has authenticated the user and says so in headers, over a connection with its own certificate.
+
+use crate::authn::OptionsError;
+use crate::x509::{Verifier, subject};
+use apiserver_request::{Authenticator, AuthnError, Credentials, User};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// `--requestheader-*`.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHeader {
+    /// The CA of front proxies; must not be the client CA.
+    pub client_ca_file: PathBuf,
+    /// Common names that are let in; none means all.
+    pub allowed_names: Vec<String>,
+    /// Headers with the user's name, the first with a value counts.
+    pub username_headers: Vec<String>,
+    /// Headers with groups.
+    pub group_headers: Vec<String>,
+    /// Prefixes of headers with extra information.
+    pub extra_header_prefixes: Vec<String>,
+    /// Headers with the user's UID.
+    pub uid_headers: Vec<String>,
+}
+
+/// Users named by a front proxy.
+pub struct HeaderAuthenticator {
+    options: RequestHeader,
+    verifier: Verifier,
+}
+
+impl HeaderAuthenticator {
+    /// Reads the CA; header names become lower case.
+    pub fn new(mut options: RequestHeader) -> Result<Self, OptionsError> {
+        let verifier = Verifier::from_file(&options.client_ca_file)?;
+        let lists = [
+            &mut options.username_headers,
+            &mut options.group_headers,
+            &mut options.extra_header_prefixes,
+            &mut options.uid_headers,
+        ];
+        lists.into_iter().flatten().for_each(|h| h.make_ascii_lowercase());
+        Ok(HeaderAuthenticator { options, verifier })
+    }
+
+    fn values<'a>(&'a self, names: &'a [String], credentials: &'a Credentials) -> impl Iterator<Item = &'a str> {
+        let of = |name: &'a String| credentials.remote_headers.iter().filter(move |(h, _)| h == name);
+        names.iter().flat_map(of).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty())
+    }
+
+    fn extra(&self, credentials: &Credentials) -> BTreeMap<String, Vec<String>> {
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (header, value) in &credentials.remote_headers {
+            let key = self.options.extra_header_prefixes.iter().find_map(|p| header.strip_prefix(p.as_str()));
+            if let Some(key) = key {
+                extra.entry(unescape(key)).or_default().push(value.clone());
+            }
+        }
+        extra
+    }
+}
+
+/// Percent escapes in the rest of a header's name (`example.com%2fteam`).
+fn unescape(key: &str) -> String {
+    let bytes = key.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while let Some(&b) = bytes.get(i) {
+        let escaped = (b == b'%').then(|| key.get(i + 1..i + 3)).flatten();
+        match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(decoded) => {
+                out.push(decoded);
+                i += 3;
+            }
+            None => {
+                out.push(b);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[async_trait::async_trait]
+impl Authenticator for HeaderAuthenticator {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        let Some(name) = self.values(&self.options.username_headers, credentials).next() else { return Ok(None) };
+        let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        if !self.verifier.verify(&credentials.certificates) {
+            return Ok(None);
+        }
+        let (proxy, _) = subject(leaf).unwrap_or_default();
+        if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&proxy) {
+            return Err(AuthnError(format!("the front proxy's name {proxy:?} is not allowed")));
+        }
+        Ok(Some(User {
+            name: name.to_owned(),
+            uid: self.values(&self.options.uid_headers, credentials).next().unwrap_or_default().to_owned(),
+            groups: self.values(&self.options.group_headers, credentials).map(str::to_owned).collect(),
+            extra: self.extra(credentials),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn header_names_are_unescaped() {
+        for (from, to) in
+            [("scopes", "scopes"), ("example.com%2fteam", "example.com/team"), ("a%", "a%"), ("%zz", "%zz")]
+        {
+            assert_eq!(unescape(from), to);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether the objects that a token is bound to are still there.
+
+use super::claims::{Claims, Reference};
+use crate::secret;
+use api_meta::Meta;
+use apiserver_request::{GroupResource, Objects};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Seconds for which an object that is being deleted still counts.
+const DELETION_LEEWAY: i64 = 60;
+
+/// Checks the account, pod, Secret and node of `claims`. The error is for the log.
+pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> Result<(), String> {
+    let now = jiff::Timestamp::now().as_second();
+    let namespace = claims.namespace.as_str();
+    let account = current(objects, "serviceaccounts", namespace, &claims.account).await;
+    alive(account, &claims.account, "service account", now)?;
+    if let Some(reference) = &claims.secret {
+        let stored = current(objects, "secrets", namespace, reference).await;
+        let stored = alive(stored, reference, "secret", now)?;
+        if claims.is_legacy() {
+            let data = stored["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
+            if !secret::same(&data, token.as_bytes()) {
+                return Err("the token is not the one in its secret".into());
+            }
+        }
+    }
+    if let Some(pod) = &claims.pod {
+        alive(current(objects, "pods", namespace, pod).await, pod, "pod", now)?;
+    } else if let Some(node) = &claims.node {
+        alive(current(objects, "nodes", "", node).await, node, "node", now)?;
+    }
+    Ok(())
+}
+
+/// The object by the cache, or by the store where the cache has none or another one of that name.
+async fn current(
+    objects: &Arc<dyn Objects>,
+    resource: &str,
+    namespace: &str,
+    wanted: &Reference,
+) -> Option<Arc<Value>> {
+    let resource = GroupResource::new("", resource);
+    let cached = objects.cached(&resource, namespace, &wanted.name);
+    if cached.as_ref().is_some_and(|o| wanted.uid.is_empty() || o.uid() == wanted.uid) {
+        return cached;
+    }
+    objects.live(&resource, namespace, &wanted.name).await.ok().flatten().map(Arc::new)
+}
+
+fn alive(object: Option<Arc<Value>>, wanted: &Reference, what: &str, now: i64) -> Result<Arc<Value>, String> {
+    let object = object.ok_or_else(|| format!("the {what} {:?} is gone", wanted.name))?;
+    if !wanted.uid.is_empty() && object.uid() != wanted.uid {
+        return Err(format!("the {what} {:?} is another one by now", wanted.name));
+    }
+    let deleted = api_meta::time::parse(object.meta_str("deletionTimestamp"));
+    if deleted.is_some_and(|at| at.as_second() + DELETION_LEEWAY < now) {
+        return Err(format!("the {what} {:?} is being deleted", wanted.name));
+    }
+    Ok(object)
+}

@@ -1,0 +1,160 @@
+//! The token subresource of ServiceAccounts: TokenRequest in, signed token out.
+
+use super::ServiceAccounts;
+use super::claims::{Claims, Reference};
+use super::keys::{SigningKey, signing_key};
+use crate::authn::OptionsError;
+use api_meta::status::Cause;
+use api_meta::{ApiError, Meta, time};
+use apiserver_request::{GroupResource, Objects};
+use jsonwebtoken::{Header, encode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const GROUP: &str = "authentication.k8s.io";
+const DEFAULT_SECONDS: i64 = 3600;
+const SHORTEST: i64 = 600;
+const LONGEST: i64 = 1 << 32;
+/// The lifetime that mounted tokens ask for, and the one that they get where expiration is extended.
+const MOUNTED_SECONDS: i64 = 3607;
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
+
+/// Signs ServiceAccount tokens.
+pub struct TokenIssuer {
+    issuer: String,
+    audiences: Vec<String>,
+    key: SigningKey,
+    extend: bool,
+    objects: Arc<dyn Objects>,
+}
+
+impl TokenIssuer {
+    /// Reads the signing key; none without one.
+    pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Option<Self>, OptionsError> {
+        let Some(path) = &options.signing_key_file else { return Ok(None) };
+        Ok(Some(TokenIssuer {
+            issuer: options.issuers.first().cloned().unwrap_or_default(),
+            audiences: options.api_audiences(),
+            key: signing_key(path)?,
+            extend: options.extend_expiration,
+            objects,
+        }))
+    }
+
+    /// Answers a TokenRequest for the stored `account`: the request with its defaults and the token in `status`.
+    pub async fn issue(&self, account: &Value, mut request: Value) -> Result<Value, ApiError> {
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+        check_seconds(seconds)?;
+        if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+            request["spec"]["audiences"] = json!(self.audiences);
+        }
+        request["spec"]["expirationSeconds"] = seconds.into();
+        let now = jiff::Timestamp::now();
+        let mut claims = self.claims(account, &request["spec"], now.as_second(), seconds);
+        self.bind(account, &request["spec"]["boundObjectRef"], &mut claims).await?;
+        let token = self.sign(&claims)?;
+        let expires = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
+        request["apiVersion"] = "authentication.k8s.io/v1".into();
+        request["kind"] = "TokenRequest".into();
+        request["metadata"] = json!({"name": account.name(), "namespace": account.namespace()});
+        request["metadata"]["creationTimestamp"] = time::format(now).into();
+        request["status"] = json!({"token": token, "expirationTimestamp": time::format(expires)});
+        Ok(request)
+    }
+
+    fn claims(&self, account: &Value, spec: &Value, now: i64, seconds: i64) -> Claims {
+        let audiences = spec["audiences"].as_array().into_iter().flatten();
+        let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+        let mounted = self.extend
+            && seconds == MOUNTED_SECONDS
+            && spec["boundObjectRef"]["kind"] == "Pod"
+            && audiences == self.audiences;
+        let lifetime = if mounted { EXTENDED_SECONDS } else { seconds };
+        Claims {
+            issuer: self.issuer.clone(),
+            audiences,
+            expires: Some(now + lifetime),
+            not_before: Some(now),
+            issued: now,
+            id: uuid::Uuid::new_v4().to_string(),
+            namespace: account.namespace().to_owned(),
+            account: Reference { name: account.name().to_owned(), uid: account.uid().to_owned() },
+            warn_after: mounted.then_some(now + seconds),
+            ..Claims::default()
+        }
+    }
+
+    async fn bind(&self, account: &Value, reference: &Value, claims: &mut Claims) -> Result<(), ApiError> {
+        if !reference.is_object() {
+            return Ok(());
+        }
+        let text = |f: &str| reference[f].as_str().unwrap_or_default();
+        let (kind, name) = (text("kind"), text("name"));
+        let (resource, namespace) = match kind {
+            "Pod" => ("pods", account.namespace()),
+            "Secret" => ("secrets", account.namespace()),
+            "Node" => ("nodes", ""),
+            _ => {
+                return Err(ApiError::bad_request(format!(
+                    "cannot bind token for serviceaccount {:?} to an unknown object of kind {kind:?}",
+                    account.name()
+                )));
+            }
+        };
+        let found = self.objects.live(&GroupResource::new("", resource), namespace, name).await?;
+        let found = found.ok_or_else(|| ApiError::not_found("", resource, name))?;
+        if !text("uid").is_empty() && text("uid") != found.uid() {
+            let why = format!(
+                "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+                text("uid")
+            );
+            return Err(ApiError::conflict("", resource, name, &why));
+        }
+        let bound = Some(Reference { name: name.to_owned(), uid: found.uid().to_owned() });
+        match kind {
+            "Secret" => claims.secret = bound,
+            "Node" => claims.node = bound,
+            _ => {
+                let own = found["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+                if own != account.name() {
+                    return Err(ApiError::bad_request(format!(
+                        "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                        account.name()
+                    )));
+                }
+                claims.pod = bound;
+                claims.node = self.node_of(&found);
+            }
+        }
+        Ok(())
+    }
+
+    fn node_of(&self, pod: &Value) -> Option<Reference> {
+        let name = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())?;
+        let node = self.objects.cached(&GroupResource::new("", "nodes"), "", name);
+        Some(Reference { name: name.to_owned(), uid: node.map(|n| n.uid().to_owned()).unwrap_or_default() })
+    }
+
+    fn sign(&self, claims: &Claims) -> Result<String, ApiError> {
+        let mut header = Header::new(self.key.public.algorithm);
+        header.typ = None;
+        header.kid = Some(self.key.public.kid.clone());
+        encode(&header, &claims.write(), &self.key.key).map_err(|_| ApiError::internal("failed to generate token"))
+    }
+}
+
+fn check_seconds(seconds: i64) -> Result<(), ApiError> {
+    let why = if seconds < SHORTEST {
+        "may not specify a duration less than 10 minutes"
+    } else if seconds > LONGEST {
+        "may not specify a duration larger than 2^32 seconds"
+    } else {
+        return Ok(());
+    };
+    let cause = Cause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {seconds}: {why}"),
+        field: "spec.expirationSeconds".into(),
+    };
+    Err(ApiError::invalid(GROUP, "TokenRequest", "", vec![cause]))
+}

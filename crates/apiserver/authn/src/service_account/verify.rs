@@ -1,0 +1,143 @@
+//! From a bearer token to claims that hold: signature, issuer, times, audience, bindings.
+
+use super::claims::Claims;
+use super::keys::{VerifyingKey, signing_key, verifying_keys};
+use super::{ServiceAccounts, bindings, claims};
+use crate::authn::OptionsError;
+use crate::secret;
+use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
+use jsonwebtoken::{Validation, decode, decode_header};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const LEEWAY: i64 = 60;
+const REMEMBERED: usize = 4096;
+const LONGEST: usize = 64 * 1024;
+
+/// Verifies ServiceAccount tokens.
+pub struct AccountTokens {
+    keys: Vec<VerifyingKey>,
+    issuers: Vec<String>,
+    audiences: Vec<String>,
+    jwks_uri: String,
+    objects: Arc<dyn Objects>,
+    /// Claims of tokens whose signature was checked, by digest. Times and bindings are checked at each use.
+    signed: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+}
+
+impl AccountTokens {
+    /// Reads the keys.
+    pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
+        let mut keys = Vec::new();
+        for path in &options.key_files {
+            keys.extend(verifying_keys(path)?);
+        }
+        if let (true, Some(path)) = (keys.is_empty(), &options.signing_key_file) {
+            keys.push(signing_key(path)?.public);
+        }
+        if options.issuers.iter().all(String::is_empty) {
+            return Err(OptionsError::Conflict("--service-account-issuer is a required flag".into()));
+        }
+        Ok(AccountTokens {
+            keys,
+            issuers: options.issuers.clone(),
+            audiences: options.api_audiences(),
+            jwks_uri: options.jwks_uri.clone(),
+            objects,
+            signed: Mutex::default(),
+        })
+    }
+
+    /// The user of a token for one of `audiences` (none: this server's), with the audiences that fit. `None`: not a token
+    /// of an account.
+    pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Option<(User, Vec<String>)>, String> {
+        let Some(claims) = self.claims(token)? else { return Ok(None) };
+        in_time(&claims, jiff::Timestamp::now().as_second())?;
+        let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
+        let held = if claims.is_legacy() { &self.audiences } else { &claims.audiences };
+        let fitting: Vec<String> = wanted.iter().filter(|a| held.contains(a)).cloned().collect();
+        if fitting.is_empty() {
+            return Err(format!("token audiences {held:?} is invalid for the target audiences {wanted:?}"));
+        }
+        bindings::check(&claims, token, &self.objects).await?;
+        Ok(Some((claims.user(), fitting)))
+    }
+
+    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
+        if token.len() > LONGEST || token.split('.').count() != 3 {
+            return Ok(None);
+        }
+        let digest = secret::digest(token.as_bytes());
+        if let Some(claims) = self.signed.lock().get(&digest) {
+            return Ok(Some(claims.clone()));
+        }
+        if !self.issuer_known(token) {
+            return Ok(None);
+        }
+        let payload = self.payload(token).ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
+        let claims =
+            Claims::read(&payload).ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
+        let claims = Arc::new(claims);
+        let mut signed = self.signed.lock();
+        if signed.len() >= REMEMBERED {
+            signed.clear();
+        }
+        signed.insert(digest, claims.clone());
+        Ok(Some(claims))
+    }
+
+    fn issuer_known(&self, token: &str) -> bool {
+        let payload: Option<Value> = unverified(token);
+        let issuer = payload.as_ref().and_then(|p| p.get("iss")).and_then(Value::as_str).unwrap_or_default();
+        issuer == claims::LEGACY_ISSUER || self.issuers.iter().any(|i| i == issuer)
+    }
+
+    fn payload(&self, token: &str) -> Option<Value> {
+        let header = decode_header(token).ok()?;
+        let mut fitting: Vec<&VerifyingKey> = self.keys.iter().filter(|k| k.algorithm == header.alg).collect();
+        if let Some(kid) = &header.kid
+            && fitting.iter().any(|k| k.kid == *kid)
+        {
+            fitting.retain(|k| k.kid == *kid);
+        }
+        fitting.into_iter().find_map(|key| {
+            let mut rules = Validation::new(key.algorithm);
+            rules.required_spec_claims = HashSet::new();
+            (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
+            decode::<Value>(token, &key.key, &rules).ok().map(|data| data.claims)
+        })
+    }
+
+    pub(super) fn parts(&self) -> (&[VerifyingKey], &str, &str) {
+        (&self.keys, self.issuers.first().map(String::as_str).unwrap_or_default(), &self.jwks_uri)
+    }
+}
+
+fn unverified(token: &str) -> Option<Value> {
+    use base64::Engine;
+    let payload = token.split('.').nth(1)?;
+    serde_json::from_slice(&base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+}
+
+fn in_time(claims: &Claims, now: i64) -> Result<(), String> {
+    if claims.expires.is_some_and(|at| at + LEEWAY < now) || (claims.expires.is_none() && !claims.is_legacy()) {
+        return Err("service account token has expired".into());
+    }
+    if claims.not_before.is_some_and(|at| now + LEEWAY < at) {
+        return Err("service account token is not valid yet".into());
+    }
+    Ok(())
+}
+
+#[async_trait::async_trait]
+impl Authenticator for AccountTokens {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        let Some(token) = &credentials.bearer else { return Ok(None) };
+        match self.verify(token, &[]).await {
+            Ok(found) => Ok(found.map(|(user, _)| user)),
+            Err(why) => Err(AuthnError(why)),
+        }
+    }
+}

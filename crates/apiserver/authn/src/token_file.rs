@@ -1,0 +1,88 @@
+//! Static tokens: a CSV file of token, user, UID and optionally a quoted list of groups.
+
+use crate::authn::{OptionsError, read};
+use crate::secret;
+use apiserver_request::{Authenticator, AuthnError, Credentials, User};
+use std::path::PathBuf;
+
+/// Users by static token. Tokens are kept as digests only.
+pub struct TokenFile {
+    users: Vec<([u8; 32], User)>,
+}
+
+impl TokenFile {
+    /// Reads the file.
+    pub fn from_file(path: &PathBuf) -> Result<Self, OptionsError> {
+        let bad = |why: String| OptionsError::Content { path: path.clone(), why };
+        let text = String::from_utf8(read(path)?).map_err(|_| bad("it is not text".into()))?;
+        let mut users = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+            let fields = fields(line);
+            let [token, name, uid, rest @ ..] = fields.as_slice() else {
+                return Err(bad(format!("line {} needs a token, a user and a UID", number + 1)));
+            };
+            if token.is_empty() {
+                return Err(bad(format!("line {} has an empty token", number + 1)));
+            }
+            let groups = rest.first().map(String::as_str).unwrap_or_default();
+            let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty()).map(str::to_owned).collect();
+            let user = User { name: name.clone(), uid: uid.clone(), groups, ..User::default() };
+            users.push((secret::digest(token.as_bytes()), user));
+        }
+        Ok(TokenFile { users })
+    }
+}
+
+/// The fields of a CSV line; quotes hold commas, doubled quotes stand for one.
+fn fields(line: &str) -> Vec<String> {
+    let mut out = vec![String::new()];
+    let mut quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                push(&mut out, '"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => out.push(String::new()),
+            c => push(&mut out, c),
+        }
+    }
+    out.iter_mut().for_each(|f| *f = f.trim().to_owned());
+    out
+}
+
+fn push(fields: &mut [String], c: char) {
+    if let Some(last) = fields.last_mut() {
+        last.push(c);
+    }
+}
+
+#[async_trait::async_trait]
+impl Authenticator for TokenFile {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        let Some(token) = &credentials.bearer else { return Ok(None) };
+        let digest = secret::digest(token.as_bytes());
+        // All rows are compared, so that the time says nothing about which one matched.
+        let mut found = None;
+        for (known, user) in &self.users {
+            if bool::from(subtle::ConstantTimeEq::ct_eq(&known[..], &digest[..])) {
+                found = Some(user.clone());
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fields;
+
+    #[test]
+    fn csv() {
+        assert_eq!(fields("t,u,1"), ["t", "u", "1"]);
+        assert_eq!(fields("t, u ,1,\"a,b\""), ["t", "u", "1", "a,b"]);
+        assert_eq!(fields("\"t\"\"x\",u,1"), ["t\"x", "u", "1"]);
+    }
+}

@@ -1,0 +1,18 @@
+//! The roles and bindings that every server has, and how stored ones are brought up to date.
+//!
+//! The policy is a compact text beside this file, parsed when the server starts. Reconciliation is pure: stored objects in,
+//! writes out. An object with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stays as it is.
+
+mod parse;
+mod reconcile;
+
+pub use parse::wanted;
+pub use reconcile::{Write, reconcile};
+
+/// The resources that have bootstrap objects, roles before bindings.
+pub const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+
+/// The opt-out annotation.
+pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+const POLICY: &str = include_str!("bootstrap/policy.txt");

@@ -1,0 +1,111 @@
+//! What must be written so that a stored object holds at least what the policy wants.
+
+use super::AUTOUPDATE;
+use crate::rbac::Rule;
+use serde_json::{Value, json};
+
+/// A write that reconciliation asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// There is no such object.
+    Create(Value),
+    /// The stored object lacks something; the whole new object with the stored metadata.
+    Update(Value),
+    /// A binding to another role: delete and create, because `roleRef` may not change.
+    Recreate(Value),
+}
+
+/// The write that makes `stored` (None: absent) hold what `wanted` holds; none when it does, or when it has opted out.
+pub fn reconcile(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
+    let Some(stored) = stored else { return Some(Write::Create(wanted.clone())) };
+    if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return None;
+    }
+    let mut merged = stored.clone();
+    if wanted.get("roleRef").is_some() {
+        if stored.get("roleRef") != wanted.get("roleRef") {
+            return Some(Write::Recreate(wanted.clone()));
+        }
+        merge_subjects(&mut merged, wanted);
+    } else {
+        merge_rules(&mut merged, stored, wanted);
+    }
+    for field in ["labels", "annotations"] {
+        merge_map(&mut merged, wanted, field);
+    }
+    (merged != *stored).then_some(Write::Update(merged))
+}
+
+fn merge_map(merged: &mut Value, wanted: &Value, field: &str) {
+    for (key, value) in wanted["metadata"][field].as_object().into_iter().flatten() {
+        if merged["metadata"][field].get(key).is_none() {
+            merged["metadata"][field][key.as_str()] = value.clone();
+        }
+    }
+}
+
+fn merge_subjects(merged: &mut Value, wanted: &Value) {
+    for subject in wanted["subjects"].as_array().into_iter().flatten() {
+        if merged["subjects"].as_array().is_some_and(|have| have.contains(subject)) {
+            continue;
+        }
+        match merged.get_mut("subjects").and_then(Value::as_array_mut) {
+            Some(have) => have.push(subject.clone()),
+            None => merged["subjects"] = json!([subject]),
+        }
+    }
+}
+
+fn merge_rules(merged: &mut Value, stored: &Value, wanted: &Value) {
+    if let Some(aggregation) = wanted.get("aggregationRule") {
+        if stored.get("aggregationRule").is_none_or(Value::is_null) {
+            merged["aggregationRule"] = aggregation.clone();
+        }
+        return;
+    }
+    let have = Rule::list(&stored["rules"]);
+    for rule in wanted["rules"].as_array().into_iter().flatten() {
+        let singles = Rule::from_value(rule).singles();
+        if singles.iter().all(|single| have.iter().any(|h| h.covers(single))) {
+            continue;
+        }
+        match merged.get_mut("rules").and_then(Value::as_array_mut) {
+            Some(rules) => rules.push(rule.clone()),
+            None => merged["rules"] = json!([rule]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(rules: Value) -> Value {
+        json!({"metadata": {"name": "x", "labels": {"a": "b"}, "annotations": {AUTOUPDATE: "true"}}, "rules": rules})
+    }
+
+    #[test]
+    fn roles_get_what_they_lack_and_keep_what_they_have() {
+        let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
+        let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
+        let wanted = role(json!([pods]));
+        assert_eq!(reconcile(None, &wanted), Some(Write::Create(wanted.clone())));
+        assert_eq!(reconcile(Some(&wanted), &wanted), None);
+        let more = role(json!([pods, nodes]));
+        assert_eq!(reconcile(Some(&more), &wanted), None);
+        assert_eq!(reconcile(Some(&role(json!([nodes]))), &wanted), Some(Write::Update(role(json!([nodes, pods])))));
+        let mut out = role(json!([]));
+        out["metadata"]["annotations"][AUTOUPDATE] = "false".into();
+        assert_eq!(reconcile(Some(&out), &wanted), None);
+    }
+
+    #[test]
+    fn bindings_keep_their_subjects() {
+        let make = |role: &str, subjects: Value| json!({"metadata": {"name": "x"}, "roleRef": {"name": role}, "subjects": subjects});
+        let wanted = make("r", json!([{"kind": "User", "name": "a"}]));
+        let stored = make("r", json!([{"kind": "User", "name": "b"}]));
+        let both = make("r", json!([{"kind": "User", "name": "b"}, {"kind": "User", "name": "a"}]));
+        assert_eq!(reconcile(Some(&stored), &wanted), Some(Write::Update(both)));
+        assert_eq!(reconcile(Some(&make("other", json!([]))), &wanted), Some(Write::Recreate(wanted.clone())));
+    }
+}

@@ -1,0 +1,137 @@
+//! The order in which authorisers are asked.
+
+use crate::{EscalationCheck, NodeAuthorizer, Rbac};
+use apiserver_request::{Attributes, Authorizer, Decision, Objects, User};
+use serde_json::{Value, json};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A word of `--authorization-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Roles and bindings.
+    Rbac,
+    /// What a kubelet may do.
+    Node,
+    /// Everything is allowed.
+    AlwaysAllow,
+    /// Nothing is allowed.
+    AlwaysDeny,
+}
+
+/// Not a mode that this server has.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown authorization mode {0:?}; use Node, RBAC, AlwaysAllow or AlwaysDeny")]
+pub struct UnknownMode(pub String);
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "RBAC" => Ok(Mode::Rbac),
+            "Node" => Ok(Mode::Node),
+            "AlwaysAllow" => Ok(Mode::AlwaysAllow),
+            "AlwaysDeny" => Ok(Mode::AlwaysDeny),
+            other => Err(UnknownMode(other.to_owned())),
+        }
+    }
+}
+
+/// The authorisers in their order. Allows what the first of them with an opinion allows.
+pub struct Authz {
+    members: Vec<Arc<dyn Authorizer>>,
+    rbac: Option<Arc<Rbac>>,
+}
+
+impl Authz {
+    /// The chain for `modes` (after the group `system:masters`, that no mode refuses), subscribed to `objects`.
+    pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
+        let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged)];
+        let mut rbac = None;
+        for mode in modes {
+            match mode {
+                Mode::Rbac => {
+                    let one = Rbac::observing(&**objects);
+                    members.push(one.clone());
+                    rbac = Some(one);
+                }
+                Mode::Node => members.push(NodeAuthorizer::observing(&**objects)),
+                Mode::AlwaysAllow => members.push(Arc::new(AlwaysAllow)),
+                Mode::AlwaysDeny => {}
+            }
+        }
+        Arc::new(Authz { members, rbac })
+    }
+
+    /// The RBAC member, when the mode is on.
+    pub fn rbac(&self) -> Option<Arc<Rbac>> {
+        self.rbac.clone()
+    }
+
+    /// The check of writes to roles and bindings: an admission plugin that runs after all others. None without RBAC.
+    pub fn escalation_check(self: &Arc<Self>, objects: &Arc<dyn Objects>) -> Option<Arc<EscalationCheck>> {
+        let rbac = self.rbac.clone()?;
+        Some(Arc::new(EscalationCheck::new(rbac, self.clone(), objects.clone())))
+    }
+}
+
+impl Authorizer for Authz {
+    fn authorize(&self, attributes: &Attributes) -> Decision {
+        let mut reasons: Vec<String> = Vec::new();
+        for member in &self.members {
+            match member.authorize(attributes) {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                decided => return decided,
+            }
+        }
+        Decision::NoOpinion(reasons.join("\n"))
+    }
+
+    fn rules(&self, user: &User, namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+        let mut all = (Vec::new(), Vec::new(), false);
+        for member in &self.members {
+            let (resources, paths, incomplete) = member.rules(user, namespace);
+            all.0.extend(resources);
+            all.1.extend(paths);
+            all.2 |= incomplete;
+        }
+        all
+    }
+}
+
+fn everything() -> (Vec<Value>, Vec<Value>, bool) {
+    let resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    (vec![resources], vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})], false)
+}
+
+/// Allows all that members of `system:masters` ask.
+pub struct Privileged;
+
+impl Authorizer for Privileged {
+    fn authorize(&self, attributes: &Attributes) -> Decision {
+        if attributes.user.in_group(User::MASTERS) {
+            Decision::Allow(String::new())
+        } else {
+            Decision::NoOpinion(String::new())
+        }
+    }
+
+    fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+        if user.in_group(User::MASTERS) { everything() } else { (Vec::new(), Vec::new(), false) }
+    }
+}
+
+/// Allows everything.
+pub struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize(&self, _attributes: &Attributes) -> Decision {
+        Decision::Allow(String::new())
+    }
+
+    fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+        everything()
+    }
+}

@@ -1,0 +1,191 @@
+//! Nobody grants more than he holds: writes to roles need the rules themselves or the verb `escalate`, writes to bindings
+//! need the role's rules or the verb `bind`.
+//!
+//! It is an admission plugin, run last among the validating ones, so that it sees what will be stored.
+
+use crate::rbac::{GROUP, Rbac, Rule};
+use api_meta::ApiError;
+use apiserver_request::{
+    Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects, Operation, User,
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The check of writes to roles and bindings.
+pub struct EscalationCheck {
+    rbac: Arc<Rbac>,
+    authorizer: Arc<dyn Authorizer>,
+    objects: Arc<dyn Objects>,
+}
+
+impl EscalationCheck {
+    /// A check that asks `authorizer` for `escalate` and `bind` and reads roles from `objects`.
+    pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>, objects: Arc<dyn Objects>) -> Self {
+        EscalationCheck { rbac, authorizer, objects }
+    }
+
+    fn may(&self, request: &AdmissionRequest<'_>, verb: &str, resource: &str, name: &str) -> bool {
+        let attributes = Attributes {
+            user: request.user.clone(),
+            verb: verb.into(),
+            group: GROUP.into(),
+            version: request.version.into(),
+            namespace: request.namespace.into(),
+            resource: resource.into(),
+            name: name.into(),
+            is_resource: true,
+            ..Attributes::default()
+        };
+        matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
+    }
+
+    fn role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let object = &request.object;
+        if let Some(old) = &request.old
+            && old.get("rules") == object.get("rules")
+            && old.get("aggregationRule") == object.get("aggregationRule")
+        {
+            return Ok(());
+        }
+        if self.may(request, "escalate", request.resource, request.name) {
+            return Ok(());
+        }
+        if object.get("aggregationRule").is_some_and(|a| !a.is_null()) {
+            self.holds(request.user, &Rule::full_authority(), "")
+                .map_err(|_| refused(request, "must have cluster-admin privileges to use the aggregationRule"))?;
+        }
+        let rules = Rule::list(object.get("rules").unwrap_or(&Value::Null));
+        self.holds(request.user, &rules, request.namespace).map_err(|why| refused(request, &why))
+    }
+
+    async fn binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let object = &request.object;
+        if let Some(old) = &request.old
+            && old.get("roleRef") == object.get("roleRef")
+            && old.get("subjects") == object.get("subjects")
+        {
+            return Ok(());
+        }
+        let reference = object.get("roleRef").unwrap_or(&Value::Null);
+        let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (resource, namespace) =
+            if text("kind") == "ClusterRole" { ("clusterroles", "") } else { ("roles", request.namespace) };
+        if self.may(request, "bind", resource, text("name")) {
+            return Ok(());
+        }
+        let role = self.objects.live(&GroupResource::new(GROUP, resource), namespace, text("name")).await?;
+        let role = role.ok_or_else(|| ApiError::not_found(GROUP, resource, text("name")))?;
+        let rules = Rule::list(role.get("rules").unwrap_or(&Value::Null));
+        self.holds(request.user, &rules, request.namespace).map_err(|why| refused(request, &why))
+    }
+
+    /// Whether `user` holds all of `rules` in `namespace`; the error is the stock server's text.
+    fn holds(&self, user: &User, rules: &[Rule], namespace: &str) -> Result<(), String> {
+        let (own, missing_roles) = self.rbac.rules_for(user, namespace);
+        let missing = uncovered(&own, rules);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut texts: Vec<String> = compacted(missing).iter().map(Rule::compact).collect();
+        texts.sort();
+        texts.dedup();
+        let groups = crate::rbac::quoted(&user.groups);
+        let mut message = format!(
+            "user {:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{}",
+            user.name,
+            texts.join("\n")
+        );
+        if !missing_roles.is_empty() {
+            message.push_str(&format!("; resolution errors: [{}]", missing_roles.join(", ")));
+        }
+        Err(message)
+    }
+}
+
+fn refused(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
+    ApiError::forbidden(request.group, request.resource, request.name, why)
+}
+
+/// The single permissions of `wanted` that none of `own` covers.
+fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+    let singles = wanted.iter().flat_map(Rule::singles);
+    singles.filter(|single| !own.iter().any(|rule| rule.covers(single))).collect()
+}
+
+/// Singles that differ in their verb only, joined.
+fn compacted(singles: Vec<Rule>) -> Vec<Rule> {
+    let mut out: Vec<Rule> = Vec::new();
+    for single in singles {
+        let same = |r: &&mut Rule| {
+            (&r.groups, &r.resources, &r.names, &r.paths)
+                == (&single.groups, &single.resources, &single.names, &single.paths)
+        };
+        match out.iter_mut().find(same) {
+            Some(rule) => rule.verbs.extend(single.verbs),
+            None => out.push(single),
+        }
+    }
+    out
+}
+
+#[async_trait::async_trait]
+impl Admission for EscalationCheck {
+    fn name(&self) -> &'static str {
+        "RBACEscalation"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let write = matches!(request.operation, Operation::Create | Operation::Update);
+        if request.group != GROUP || !write || !request.subresource.is_empty() || request.user.in_group(User::MASTERS) {
+            return Ok(());
+        }
+        match request.resource {
+            "roles" | "clusterroles" => self.role(request),
+            "rolebindings" | "clusterrolebindings" => self.binding(request).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn rules(value: Value) -> Vec<Rule> {
+        Rule::list(&value)
+    }
+
+    #[test]
+    fn coverage() {
+        let check = |own: Value, wanted: Value, missing: &[&str]| {
+            let found: Vec<String> =
+                compacted(uncovered(&rules(own), &rules(wanted))).iter().map(Rule::compact).collect();
+            assert_eq!(found, missing);
+        };
+        let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        check(pods.clone(), pods.clone(), &[]);
+        check(
+            pods.clone(),
+            json!([{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["get", "list"]}]),
+            &[
+                r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}"#,
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["list"]}"#,
+            ],
+        );
+        check(json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]), pods.clone(), &[]);
+        check(
+            pods.clone(),
+            json!([{"apiGroups": [""], "resources": ["*"], "verbs": ["get"]}]),
+            &[r#"{APIGroups:[""], Resources:["*"], Verbs:["get"]}"#],
+        );
+        let named = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["a"]}]);
+        check(pods.clone(), named.clone(), &[]);
+        check(named, pods, &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#]);
+        check(
+            json!([{"nonResourceURLs": ["/a/*"], "verbs": ["get"]}]),
+            json!([{"nonResourceURLs": ["/a/b", "/a/*", "/b"], "verbs": ["get"]}]),
+            &[r#"{NonResourceURLs:["/b"], Verbs:["get"]}"#],
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! The words of a refusal, as clients know them.
+
+use api_meta::{ApiError, Reason, status::Details, status::qualified};
+use apiserver_request::Attributes;
+
+/// The 403 for a request that no authoriser allowed. `reason` is the chain's, it may be empty.
+pub fn forbidden(attributes: &Attributes, reason: &str) -> ApiError {
+    let what = refusal(attributes);
+    let why = if reason.is_empty() { what } else { format!("{what}: {reason}") };
+    if !attributes.is_resource {
+        return ApiError::new(Reason::Forbidden, format!("forbidden: {why}")).with_details(Details::default());
+    }
+    ApiError::forbidden(&attributes.group, &attributes.resource, &attributes.name, &why)
+}
+
+fn refusal(a: &Attributes) -> String {
+    let user = &a.user.name;
+    if !a.is_resource {
+        return format!("User {user:?} cannot {} path {:?}", a.verb, a.path);
+    }
+    let resource =
+        if a.subresource.is_empty() { a.resource.clone() } else { format!("{}/{}", a.resource, a.subresource) };
+    let scope = if a.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {:?}", a.namespace)
+    };
+    format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}", a.verb, a.group)
+}
+
+/// `roles.rbac.authorization.k8s.io "x" not found`, for reasons.
+pub fn absent(group: &str, kind: &str, name: &str) -> String {
+    format!("{} {name:?} not found", qualified(kind, group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apiserver_request::User;
+
+    #[test]
+    fn texts() {
+        let user = User { name: "jane".into(), ..User::default() };
+        let list = Attributes {
+            user: user.clone(),
+            verb: "list".into(),
+            resource: "configmaps".into(),
+            namespace: "n".into(),
+            is_resource: true,
+            ..Attributes::default()
+        };
+        assert_eq!(
+            forbidden(&list, "").message,
+            "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"n\""
+        );
+        let path = Attributes { user, verb: "get".into(), path: "/metrics".into(), ..Attributes::default() };
+        assert_eq!(forbidden(&path, "").message, "forbidden: User \"jane\" cannot get path \"/metrics\"");
+    }
+}

@@ -1,0 +1,320 @@
+//! The Node authoriser: a kubelet (`system:node:NAME` in the group `system:nodes`) reaches what the pods bound to its node
+//! use, its own Node, Lease and CSINode, and what the role `system:node` says about the rest.
+//!
+//! Invariant: secrets, config maps, claims, volumes and accounts are never listed as a whole; each read needs a path in the
+//! graph from the object to the node.
+
+mod graph;
+mod references;
+
+use crate::rbac::{Rule, effective_name};
+use apiserver_request::{Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User};
+use graph::{Graph, Target};
+use parking_lot::RwLock;
+use serde_json::Value;
+use std::sync::Arc;
+
+const USER_PREFIX: &str = "system:node:";
+const GROUP: &str = "system:nodes";
+
+/// The name of the node that a user is, if he is one.
+pub fn node_name(user: &User) -> Option<&str> {
+    user.in_group(GROUP).then(|| user.name.strip_prefix(USER_PREFIX)).flatten()
+}
+
+/// The Node authoriser.
+pub struct NodeAuthorizer {
+    graph: RwLock<Graph>,
+    rules: Vec<Rule>,
+}
+
+fn allow() -> Decision {
+    Decision::Allow(String::new())
+}
+
+fn no(reason: impl Into<String>) -> Decision {
+    Decision::NoOpinion(reason.into())
+}
+
+impl NodeAuthorizer {
+    /// An authoriser whose graph follows the caches of pods, volumes and attachments.
+    pub fn observing(objects: &dyn Objects) -> Arc<NodeAuthorizer> {
+        let node = Arc::new(NodeAuthorizer::new());
+        for (group, resource) in [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")] {
+            objects.observe(&GroupResource::new(group, resource), node.clone());
+        }
+        node
+    }
+
+    fn new() -> Self {
+        let policy = crate::bootstrap::wanted();
+        let role = policy.iter().find(|(r, o)| *r == "clusterroles" && o["metadata"]["name"] == "system:node");
+        NodeAuthorizer {
+            graph: RwLock::default(),
+            rules: role.map(|(_, o)| Rule::list(&o["rules"])).unwrap_or_default(),
+        }
+    }
+
+    fn decide(&self, node: &str, a: &Attributes) -> Decision {
+        if !a.is_resource {
+            return self.by_rules(a);
+        }
+        match (a.group.as_str(), a.resource.as_str()) {
+            ("", "secrets") => self.read(node, Target::Secret, a),
+            ("", "configmaps") => self.read(node, Target::ConfigMap, a),
+            ("", "persistentvolumeclaims") if a.subresource == "status" => self.claim_status(node, a),
+            ("", "persistentvolumeclaims") => self.get(node, Target::Claim, a),
+            ("", "persistentvolumes") => self.get(node, Target::Volume, a),
+            ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
+            ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
+            ("", "serviceaccounts") => self.account(node, a),
+            ("coordination.k8s.io", "leases") => lease(node, a),
+            ("storage.k8s.io", "csinodes") => csi_node(node, a),
+            ("", "nodes") => own_node(node, a),
+            ("", "pods") => self.pod(node, a),
+            _ => self.by_rules(a),
+        }
+    }
+
+    fn by_rules(&self, a: &Attributes) -> Decision {
+        if self.rules.iter().any(|r| r.allows(a, &a.name)) { allow() } else { no("") }
+    }
+
+    fn reach(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+        let name = effective_name(a);
+        if name.is_empty() {
+            return no("No Object name found");
+        }
+        if self.graph.read().reaches(node, target, &a.namespace, name) {
+            return allow();
+        }
+        no(format!("no relationship found between node '{node}' and this object"))
+    }
+
+    fn read(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+        if !matches!(a.verb.as_str(), "get" | "list" | "watch") {
+            return no("can only read resources of this type");
+        }
+        if !a.subresource.is_empty() {
+            return no("cannot read subresource");
+        }
+        if a.namespace.is_empty() {
+            return no("can only read namespaced object of this type");
+        }
+        self.reach(node, target, a)
+    }
+
+    fn get(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+        if a.verb != "get" {
+            return no("can only get individual resources of this type");
+        }
+        if !a.subresource.is_empty() {
+            return no("cannot get subresource");
+        }
+        self.reach(node, target, a)
+    }
+
+    fn claim_status(&self, node: &str, a: &Attributes) -> Decision {
+        if !matches!(a.verb.as_str(), "update" | "patch") {
+            return no("can only get/update/patch this type");
+        }
+        self.reach(node, Target::Claim, a)
+    }
+
+    fn account(&self, node: &str, a: &Attributes) -> Decision {
+        match (a.verb.as_str(), a.subresource.as_str()) {
+            ("get", "") | ("create", "token") => self.reach(node, Target::Account, a),
+            _ => no("can only get service accounts or create tokens for individual service accounts"),
+        }
+    }
+
+    fn pod(&self, node: &str, a: &Attributes) -> Decision {
+        match (a.subresource.as_str(), a.verb.as_str()) {
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
+            ("", "get") => self.reach(node, Target::Pod, a),
+            ("", "list" | "watch") => {
+                let wanted = format!("spec.nodeName={node}");
+                if a.field_selector.split(',').any(|t| t.replacen("==", "=", 1) == wanted) {
+                    return allow();
+                }
+                no("can only list/watch pods with spec.nodeName field selector")
+            }
+            _ => no(""),
+        }
+    }
+}
+
+fn lease(node: &str, a: &Attributes) -> Decision {
+    if !matches!(a.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+        return no("can only get, create, update, patch, or delete a node lease");
+    }
+    if a.namespace != "kube-node-lease" {
+        return no("can only access leases in the \"kube-node-lease\" system namespace");
+    }
+    if a.verb != "create" && a.name != node {
+        return no("can only access node lease with the same name as the requesting node");
+    }
+    allow()
+}
+
+fn csi_node(node: &str, a: &Attributes) -> Decision {
+    if !matches!(a.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+        return no("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !a.subresource.is_empty() {
+        return no("cannot authorize CSINode subresources");
+    }
+    if a.verb != "create" && a.name != node {
+        return no("can only access CSINode with the same name as the requesting node");
+    }
+    allow()
+}
+
+fn own_node(node: &str, a: &Attributes) -> Decision {
+    match (a.subresource.as_str(), a.verb.as_str()) {
+        // Writes to other nodes are refused by the admission plugin NodeRestriction, in words that say why.
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
+        ("", "get" | "list" | "watch") => match effective_name(a) {
+            name if name == node => allow(),
+            "" => no(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            other => no(format!("node '{node}' cannot read '{other}', only its own Node object")),
+        },
+        _ => no(""),
+    }
+}
+
+impl Observer for NodeAuthorizer {
+    fn changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+        let mut graph = self.graph.write();
+        let (object, gone) = match event {
+            ObjectEvent::Applied(object) => (object, false),
+            ObjectEvent::Deleted(object) => (object, true),
+        };
+        match resource.resource.as_str() {
+            "pods" => graph.pod(object, gone),
+            "persistentvolumes" => graph.volume(object, gone),
+            _ => graph.attachment(object, gone),
+        }
+    }
+}
+
+impl Authorizer for NodeAuthorizer {
+    fn authorize(&self, attributes: &Attributes) -> Decision {
+        if !attributes.user.in_group(GROUP) {
+            return no("");
+        }
+        match node_name(&attributes.user) {
+            Some(node) if !node.is_empty() => self.decide(node, attributes),
+            Some(_) => no(format!("unknown node for user {:?}", attributes.user.name)),
+            None => no(""),
+        }
+    }
+
+    fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+        (Vec::new(), Vec::new(), node_name(user).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn authorizer() -> NodeAuthorizer {
+        let node = NodeAuthorizer::new();
+        let apply = |resource: &str, object: Value| {
+            node.changed(&GroupResource::new("", resource), &ObjectEvent::Applied(Arc::new(object)));
+        };
+        apply(
+            "pods",
+            json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {
+            "nodeName": "one", "serviceAccountName": "sa", "imagePullSecrets": [{"name": "pull"}],
+            "volumes": [{"name": "a", "secret": {"secretName": "mine"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "claim"}},
+                        {"name": "c", "projected": {"sources": [{"configMap": {"name": "cm"}}]}}],
+            "containers": [{"name": "c", "envFrom": [{"secretRef": {"name": "from"}}]}]}}),
+        );
+        apply(
+            "persistentvolumes",
+            json!({"metadata": {"name": "pv"}, "spec": {
+            "claimRef": {"namespace": "n", "name": "claim"},
+            "csi": {"nodePublishSecretRef": {"name": "csi", "namespace": "csi-ns"}}}}),
+        );
+        node
+    }
+
+    fn ask(verb: &str, resource: &str, namespace: &str, name: &str) -> Attributes {
+        let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        Attributes {
+            user: User { name: "system:node:one".into(), groups: vec![GROUP.into()], ..User::default() },
+            verb: verb.into(),
+            group: group.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            is_resource: true,
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn what_pods_use_and_nothing_else() {
+        let node = authorizer();
+        let check = |verb: &str, resource: &str, namespace: &str, name: &str, expect: bool| {
+            let decision = node.authorize(&ask(verb, resource, namespace, name));
+            assert_eq!(
+                matches!(decision, Decision::Allow(_)),
+                expect,
+                "{verb} {resource} {namespace}/{name}: {decision:?}"
+            );
+        };
+        check("get", "secrets", "n", "mine", true);
+        check("watch", "secrets", "n", "pull", true);
+        check("get", "secrets", "n", "from", true);
+        check("get", "secrets", "n", "other", false);
+        check("get", "secrets", "m", "mine", false);
+        check("list", "secrets", "n", "", false);
+        check("update", "secrets", "n", "mine", false);
+        check("get", "secrets", "csi-ns", "csi", true);
+        check("get", "configmaps", "n", "cm", true);
+        check("get", "persistentvolumeclaims", "n", "claim", true);
+        check("get", "persistentvolumes", "", "pv", true);
+        check("get", "persistentvolumes", "", "other", false);
+        check("create", "serviceaccounts/token", "n", "sa", true);
+        check("create", "serviceaccounts/token", "n", "default", false);
+        check("get", "pods", "n", "p", true);
+        check("get", "pods", "n", "q", false);
+        check("update", "coordination.k8s.io:leases", "kube-node-lease", "one", true);
+        check("update", "coordination.k8s.io:leases", "kube-node-lease", "two", false);
+        check("update", "coordination.k8s.io:leases", "default", "one", false);
+        check("get", "nodes", "", "one", true);
+        check("get", "nodes", "", "two", false);
+        check("delete", "nodes", "", "one", false);
+        check("list", "services", "", "", true);
+        check("create", "services", "n", "x", false);
+        check("create", "authentication.k8s.io:tokenreviews", "", "", true);
+    }
+
+    #[test]
+    fn pods_are_listed_by_node() {
+        let node = authorizer();
+        let mut list = ask("list", "pods", "", "");
+        assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
+        list.field_selector = "spec.nodeName=one".into();
+        assert!(matches!(node.authorize(&list), Decision::Allow(_)));
+        list.field_selector = "spec.nodeName=two".into();
+        assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
+    }
+
+    #[test]
+    fn a_pod_that_goes_away_takes_its_references_along() {
+        let node = authorizer();
+        let pod = json!({"metadata": {"name": "p", "namespace": "n"}});
+        node.changed(&GroupResource::new("", "pods"), &ObjectEvent::Deleted(Arc::new(pod)));
+        assert_eq!(
+            node.authorize(&ask("get", "secrets", "n", "mine")),
+            Decision::NoOpinion("no relationship found between node 'one' and this object".into())
+        );
+    }
+}

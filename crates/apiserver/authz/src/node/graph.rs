@@ -1,0 +1,137 @@
+//! Which nodes reach which objects: pods name what they use, volumes name their claim and secrets.
+
+use super::references;
+use api_meta::Meta;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The kinds of objects that are reached through pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Secrets.
+    Secret,
+    /// Config maps.
+    ConfigMap,
+    /// Persistent volume claims.
+    Claim,
+    /// Persistent volumes.
+    Volume,
+    /// Service accounts.
+    Account,
+    /// Pods themselves.
+    Pod,
+    /// Resource claims.
+    ResourceClaim,
+    /// Volume attachments.
+    Attachment,
+}
+
+type Key = (Target, String, String);
+
+/// The graph: for each object the nodes that use it, counted.
+#[derive(Default)]
+pub struct Graph {
+    users: HashMap<Key, HashMap<String, usize>>,
+    pods: HashMap<(String, String), (String, Vec<Key>)>,
+    volumes: HashMap<String, Volume>,
+    /// Secrets that volumes name, with the volumes.
+    secret_volumes: HashMap<(String, String), Vec<String>>,
+    attachments: HashMap<String, String>,
+}
+
+struct Volume {
+    claim: (String, String),
+    secrets: Vec<(String, String)>,
+}
+
+impl Graph {
+    /// Whether something on `node` uses the object.
+    pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
+        match target {
+            Target::Volume => self.volumes.get(name).is_some_and(|v| self.uses_claim(node, &v.claim)),
+            Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
+            Target::Secret => self.uses(node, target, namespace, name) || self.by_volume(node, namespace, name),
+            _ => self.uses(node, target, namespace, name),
+        }
+    }
+
+    fn uses(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
+        let key = (target, namespace.to_owned(), name.to_owned());
+        self.users.get(&key).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn uses_claim(&self, node: &str, (namespace, name): &(String, String)) -> bool {
+        !name.is_empty() && self.uses(node, Target::Claim, namespace, name)
+    }
+
+    fn by_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
+        let volumes = self.secret_volumes.get(&(namespace.to_owned(), name.to_owned())).into_iter().flatten();
+        volumes.filter_map(|v| self.volumes.get(v)).any(|v| self.uses_claim(node, &v.claim))
+    }
+
+    /// A pod appeared, changed or went away.
+    pub fn pod(&mut self, pod: &Value, gone: bool) {
+        let key = (pod.namespace().to_owned(), pod.name().to_owned());
+        if let Some((node, targets)) = self.pods.remove(&key) {
+            targets.iter().for_each(|t| self.release(&node, t));
+        }
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        // Mirror pods are made by kubelets: what they name proves nothing.
+        if gone || node.is_empty() || pod.annotation("kubernetes.io/config.mirror").is_some() {
+            return;
+        }
+        let mut targets: Vec<Key> =
+            references::of_pod(pod).into_iter().map(|(target, name)| (target, key.0.clone(), name)).collect();
+        targets.push((Target::Pod, key.0.clone(), key.1.clone()));
+        for target in &targets {
+            *self.users.entry(target.clone()).or_default().entry(node.to_owned()).or_default() += 1;
+        }
+        self.pods.insert(key, (node.to_owned(), targets));
+    }
+
+    fn release(&mut self, node: &str, target: &Key) {
+        let Some(nodes) = self.users.get_mut(target) else { return };
+        if let Some(count) = nodes.get_mut(node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(node);
+            }
+        }
+        if nodes.is_empty() {
+            self.users.remove(target);
+        }
+    }
+
+    /// A volume appeared, changed or went away.
+    pub fn volume(&mut self, volume: &Value, gone: bool) {
+        let name = volume.name().to_owned();
+        if let Some(old) = self.volumes.remove(&name) {
+            for secret in old.secrets {
+                if let Some(volumes) = self.secret_volumes.get_mut(&secret) {
+                    volumes.retain(|v| *v != name);
+                }
+            }
+        }
+        if gone {
+            return;
+        }
+        let claim = &volume["spec"]["claimRef"];
+        let text = |v: &Value, f: &str| v[f].as_str().unwrap_or_default().to_owned();
+        let claim = (text(claim, "namespace"), text(claim, "name"));
+        let secrets = references::of_volume(volume, &claim.0);
+        for secret in &secrets {
+            self.secret_volumes.entry(secret.clone()).or_default().push(name.clone());
+        }
+        self.volumes.insert(name, Volume { claim, secrets });
+    }
+
+    /// An attachment appeared, changed or went away.
+    pub fn attachment(&mut self, attachment: &Value, gone: bool) {
+        let name = attachment.name().to_owned();
+        if gone {
+            self.attachments.remove(&name);
+        } else {
+            self.attachments.insert(name, attachment["spec"]["nodeName"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The indexes behind RBAC decisions.
+
+use super::Rule;
+use api_meta::Meta;
+use apiserver_request::User;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A user or group that bindings name; accounts are users by their full name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    User(String),
+    Group(String),
+}
+
+/// One subject of one binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The binding's name.
+    pub binding: String,
+    /// Namespace, empty for a ClusterRoleBinding.
+    pub namespace: String,
+    /// `Role` or `ClusterRole`.
+    pub role_kind: String,
+    /// The role's name.
+    pub role: String,
+    /// `User "jane"`, for reasons.
+    pub subject: String,
+}
+
+impl Grant {
+    /// `RoleBinding "b/n" of Role "r" to User "u"`.
+    pub fn describe(&self) -> String {
+        let (kind, name) = if self.namespace.is_empty() {
+            ("ClusterRoleBinding", self.binding.clone())
+        } else {
+            ("RoleBinding", format!("{}/{}", self.binding, self.namespace))
+        };
+        format!("{kind} {name:?} of {} {:?} to {}", self.role_kind, self.role, self.subject)
+    }
+
+    /// The words for a role that is not there.
+    pub fn missing_role(&self) -> String {
+        let kind = if self.role_kind == "ClusterRole" { "clusterrole" } else { "role" };
+        crate::message::absent(super::GROUP, kind, &self.role)
+    }
+}
+
+type BySubject = HashMap<Subject, Vec<Arc<Grant>>>;
+
+/// Roles by name and grants by namespace (empty: cluster) and subject.
+#[derive(Default)]
+pub struct Index {
+    roles: HashMap<(String, String), Arc<[Rule]>>,
+    grants: HashMap<String, BySubject>,
+    /// Which subjects a binding stands under, to take it out again.
+    bound: HashMap<(String, String), Vec<Subject>>,
+}
+
+impl Index {
+    /// The rules of a role; `namespace` counts for kind `Role` only.
+    pub fn role(&self, kind: &str, namespace: &str, name: &str) -> Option<&Arc<[Rule]>> {
+        let namespace = if kind == "ClusterRole" { "" } else { namespace };
+        self.roles.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Calls `see` with each grant of the user, cluster-wide ones first, until it answers false.
+    pub fn visit(&self, user: &User, namespace: &str, mut see: impl FnMut(&Grant) -> bool) {
+        let mut scopes = vec![""];
+        if !namespace.is_empty() {
+            scopes.push(namespace);
+        }
+        for by_subject in scopes.iter().filter_map(|s| self.grants.get(*s)) {
+            let subjects = std::iter::once(Subject::User(user.name.clone()))
+                .chain(user.groups.iter().map(|g| Subject::Group(g.clone())));
+            for grant in subjects.filter_map(|s| by_subject.get(&s)).flatten() {
+                if !see(grant) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes in a changed role or binding.
+    pub fn apply(&mut self, resource: &str, object: &Value) {
+        let key = (object.namespace().to_owned(), object.name().to_owned());
+        if resource.ends_with("roles") {
+            let rules = Rule::list(object.get("rules").unwrap_or(&Value::Null));
+            self.roles.insert(key, rules.into());
+            return;
+        }
+        self.unbind(&key);
+        self.bind(key, object);
+    }
+
+    /// Takes out a deleted role or binding.
+    pub fn delete(&mut self, resource: &str, object: &Value) {
+        let key = (object.namespace().to_owned(), object.name().to_owned());
+        if resource.ends_with("roles") {
+            self.roles.remove(&key);
+        } else {
+            self.unbind(&key);
+        }
+    }
+
+    fn bind(&mut self, key: (String, String), object: &Value) {
+        let str_of = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let role = object.get("roleRef").unwrap_or(&Value::Null);
+        let scope = self.grants.entry(key.0.clone()).or_default();
+        let mut subjects = Vec::new();
+        for s in object.get("subjects").and_then(Value::as_array).into_iter().flatten() {
+            let (kind, name) = (str_of(s, "kind"), str_of(s, "name"));
+            let Some((subject, description)) = subject(&kind, &name, &str_of(s, "namespace"), &key.0) else { continue };
+            let grant = Grant {
+                binding: key.1.clone(),
+                namespace: key.0.clone(),
+                role_kind: str_of(role, "kind"),
+                role: str_of(role, "name"),
+                subject: description,
+            };
+            scope.entry(subject.clone()).or_default().push(Arc::new(grant));
+            subjects.push(subject);
+        }
+        self.bound.insert(key, subjects);
+    }
+
+    fn unbind(&mut self, key: &(String, String)) {
+        let Some(subjects) = self.bound.remove(key) else { return };
+        let Some(scope) = self.grants.get_mut(&key.0) else { return };
+        for subject in subjects {
+            if let Some(grants) = scope.get_mut(&subject) {
+                grants.retain(|g| g.binding != key.1);
+                if grants.is_empty() {
+                    scope.remove(&subject);
+                }
+            }
+        }
+        if scope.is_empty() {
+            self.grants.remove(&key.0);
+        }
+    }
+}
+
+fn subject(kind: &str, name: &str, namespace: &str, binding_namespace: &str) -> Option<(Subject, String)> {
+    match kind {
+        "User" => Some((Subject::User(name.to_owned()), format!("User {name:?}"))),
+        "Group" => Some((Subject::Group(name.to_owned()), format!("Group {name:?}"))),
+        "ServiceAccount" => {
+            let namespace = if namespace.is_empty() { binding_namespace } else { namespace };
+            if namespace.is_empty() {
+                return None;
+            }
+            let user = format!("system:serviceaccount:{namespace}:{name}");
+            Some((Subject::User(user), format!("ServiceAccount {:?}", format!("{name}/{namespace}"))))
+        }
+        _ => None,
+    }
+}

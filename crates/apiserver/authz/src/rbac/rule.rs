@@ -1,0 +1,176 @@
+//! One policy rule: what it allows, what it covers, how it is written.
+
+use apiserver_request::Attributes;
+use serde_json::{Map, Value, json};
+
+/// A `PolicyRule`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// Verbs, `*` for all.
+    pub verbs: Vec<String>,
+    /// API groups, `*` for all, empty string for core.
+    pub groups: Vec<String>,
+    /// `pods`, `pods/log`, `*/scale`, `*`.
+    pub resources: Vec<String>,
+    /// Names; none means all.
+    pub names: Vec<String>,
+    /// Paths outside the API, `*` at the end for all below.
+    pub paths: Vec<String>,
+}
+
+fn strings(rule: &Value, field: &str) -> Vec<String> {
+    let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn holds(list: &[String], item: &str) -> bool {
+    list.iter().any(|x| x == "*" || x == item)
+}
+
+impl Rule {
+    /// Reads a rule of a role.
+    pub fn from_value(rule: &Value) -> Rule {
+        Rule {
+            verbs: strings(rule, "verbs"),
+            groups: strings(rule, "apiGroups"),
+            resources: strings(rule, "resources"),
+            names: strings(rule, "resourceNames"),
+            paths: strings(rule, "nonResourceURLs"),
+        }
+    }
+
+    /// The rules of a role or of a list.
+    pub fn list(rules: &Value) -> Vec<Rule> {
+        rules.as_array().into_iter().flatten().map(Rule::from_value).collect()
+    }
+
+    /// Everything.
+    pub fn full_authority() -> Vec<Rule> {
+        let all = || vec!["*".to_owned()];
+        vec![
+            Rule { verbs: all(), groups: all(), resources: all(), ..Rule::default() },
+            Rule { verbs: all(), paths: all(), ..Rule::default() },
+        ]
+    }
+
+    /// Whether the rule allows a request for an object called `name`.
+    pub fn allows(&self, a: &Attributes, name: &str) -> bool {
+        if !holds(&self.verbs, &a.verb) {
+            return false;
+        }
+        if a.is_resource {
+            return holds(&self.groups, &a.group)
+                && self.has_resource(&a.resource, &a.subresource)
+                && (self.names.is_empty() || self.names.iter().any(|n| n == name));
+        }
+        self.has_path(&a.path)
+    }
+
+    fn has_resource(&self, resource: &str, subresource: &str) -> bool {
+        self.resources.iter().any(|r| match r.split_once('/') {
+            _ if r == "*" => true,
+            None => subresource.is_empty() && r == resource,
+            Some((own, sub)) => !subresource.is_empty() && sub == subresource && (own == "*" || own == resource),
+        })
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|p| match p.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => p == path,
+        })
+    }
+
+    /// Whether all that `single` (a rule of one verb, group, resource, name or path) allows, this rule allows.
+    pub fn covers(&self, single: &Rule) -> bool {
+        let all = |have: &[String], want: &[String]| want.iter().all(|w| holds(have, w));
+        if !all(&self.verbs, &single.verbs) {
+            return false;
+        }
+        if !single.paths.is_empty() {
+            return single.paths.iter().all(|p| self.covers_path(p));
+        }
+        let resources = single.resources.iter().all(|r| match r.split_once('/') {
+            Some((own, sub)) => self.resources.iter().any(|h| h == r) || self.has_resource(own, sub),
+            None => holds(&self.resources, r),
+        });
+        let names = if single.names.is_empty() {
+            self.names.is_empty()
+        } else {
+            self.names.is_empty() || single.names.iter().all(|n| self.names.contains(n))
+        };
+        all(&self.groups, &single.groups) && resources && names
+    }
+
+    fn covers_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|p| match p.strip_suffix('*') {
+            Some(prefix) => path.strip_suffix('*').unwrap_or(path).starts_with(prefix) || p == path,
+            None => p == path,
+        })
+    }
+
+    /// The rule as rules of one verb, group, resource and name (or path) each.
+    pub fn singles(&self) -> Vec<Rule> {
+        let mut out = Vec::new();
+        for verb in &self.verbs {
+            let verbs = vec![verb.clone()];
+            for path in &self.paths {
+                out.push(Rule { verbs: verbs.clone(), paths: vec![path.clone()], ..Rule::default() });
+            }
+            for group in &self.groups {
+                for resource in &self.resources {
+                    let base = Rule {
+                        verbs: verbs.clone(),
+                        groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        ..Rule::default()
+                    };
+                    if self.names.is_empty() {
+                        out.push(base.clone());
+                    }
+                    out.extend(self.names.iter().map(|n| Rule { names: vec![n.clone()], ..base.clone() }));
+                }
+            }
+        }
+        out
+    }
+
+    /// `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`.
+    pub fn compact(&self) -> String {
+        let parts = [
+            ("APIGroups", &self.groups),
+            ("Resources", &self.resources),
+            ("NonResourceURLs", &self.paths),
+            ("ResourceNames", &self.names),
+            ("Verbs", &self.verbs),
+        ];
+        let shown = parts.iter().filter(|(_, list)| !list.is_empty());
+        let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
+        format!("{{{}}}", shown.join(", "))
+    }
+
+    /// The rule in a SelfSubjectRulesReview's `resourceRules`.
+    pub fn resource_review(&self) -> Value {
+        let mut out = Map::new();
+        out.insert("verbs".into(), json!(self.verbs));
+        for (field, list) in
+            [("apiGroups", &self.groups), ("resources", &self.resources), ("resourceNames", &self.names)]
+        {
+            if !list.is_empty() {
+                out.insert(field.into(), json!(list));
+            }
+        }
+        Value::Object(out)
+    }
+
+    /// The rule in a SelfSubjectRulesReview's `nonResourceRules`.
+    pub fn path_review(&self) -> Value {
+        json!({"verbs": self.verbs, "nonResourceURLs": self.paths})
+    }
+}
+
+/// A list as Go's `%q` writes it.
+pub fn quoted(list: &[String]) -> String {
+    let quoted: Vec<String> = list.iter().map(|s| format!("{s:?}")).collect();
+    format!("[{}]", quoted.join(" "))
+}

@@ -1,0 +1,145 @@
+//! All caches, and the revision that they share.
+
+use crate::kind::StoredKind;
+use crate::pump;
+use crate::resource::ResourceCache;
+use apiserver_request::GroupResource;
+use apiserver_storage::{Store, StoreError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+const BEHIND: Duration = Duration::from_secs(3);
+const ASK_AFTER: Duration = Duration::from_millis(50);
+
+/// Why a read from the caches is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The caches have not reached the revision in time.
+    #[error("Too large resource version: {wanted}, current: {current}")]
+    TooNew {
+        /// What was asked for.
+        wanted: i64,
+        /// Where the caches are.
+        current: i64,
+    },
+    /// The store can't say what is current.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The caches of all stored kinds.
+pub struct Caches {
+    pub(crate) store: Store,
+    /// `/registry`
+    pub(crate) root: String,
+    pub(crate) by_prefix: HashMap<&'static str, Arc<ResourceCache>>,
+    by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
+    pub(crate) revision: watch::Sender<i64>,
+    pub(crate) connected: AtomicBool,
+    pub(crate) ask_progress: parking_lot::Mutex<Option<mpsc::Sender<()>>>,
+}
+
+impl Caches {
+    /// Empty caches of every stored kind below `root` (`/registry`), fed until `stop`.
+    pub fn start(store: Store, root: &str, stop: CancellationToken) -> Arc<Self> {
+        let all: Vec<_> = StoredKind::all().into_iter().map(|kind| Arc::new(ResourceCache::new(kind))).collect();
+        let mut by_resource = HashMap::new();
+        for cache in &all {
+            for row in &cache.kind().rows {
+                by_resource.insert(GroupResource::new(row.group, row.plural), cache.clone());
+            }
+        }
+        let caches = Arc::new(Caches {
+            store,
+            root: root.to_owned(),
+            by_prefix: all.into_iter().map(|cache| (cache.kind().prefix, cache)).collect(),
+            by_resource,
+            revision: watch::Sender::new(0),
+            connected: AtomicBool::new(false),
+            ask_progress: parking_lot::Mutex::default(),
+        });
+        tokio::spawn(pump::run(caches.clone(), stop));
+        caches
+    }
+
+    /// The cache of a resource in any of its versions.
+    pub fn of(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
+        self.by_resource.get(&GroupResource::new(group, plural))
+    }
+
+    /// Every cache.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
+        self.by_prefix.values()
+    }
+
+    /// The whole key of an object.
+    pub fn store_key(&self, kind: &StoredKind, namespace: &str, name: &str) -> String {
+        format!("{}/{}", self.store_prefix(kind), kind.key(namespace, name))
+    }
+
+    /// What all keys start with: `/registry`.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The key under which a kind's objects lie, without a slash at the end.
+    pub fn store_prefix(&self, kind: &StoredKind) -> String {
+        format!("{}{}", self.root, kind.prefix)
+    }
+
+    /// The revision that all caches have reached; 0 before the first list.
+    pub fn revision(&self) -> i64 {
+        *self.revision.borrow()
+    }
+
+    /// Whether every cache has its first list.
+    pub fn is_ready(&self) -> bool {
+        self.revision() > 0
+    }
+
+    /// Whether the store's watch is connected.
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Waits until every cache has its first list.
+    pub async fn wait_ready(&self) {
+        let mut revision = self.revision.subscribe();
+        // The sender lives as long as `self`.
+        let _ = revision.wait_for(|r| *r > 0).await;
+    }
+
+    /// Waits until the caches show the store's present state; returns the revision.
+    pub async fn fresh(&self) -> Result<i64, CacheError> {
+        let wanted = self.store.current_revision().await?;
+        self.wait_for(wanted).await
+    }
+
+    /// Waits until the caches have reached `wanted`; returns the revision.
+    pub async fn wait_for(&self, wanted: i64) -> Result<i64, CacheError> {
+        let mut revision = self.revision.subscribe();
+        if reached(&mut revision, wanted, ASK_AFTER).await {
+            return Ok(self.revision());
+        }
+        self.request_progress();
+        match reached(&mut revision, wanted, BEHIND).await {
+            true => Ok(self.revision()),
+            false => Err(CacheError::TooNew { wanted, current: self.revision() }),
+        }
+    }
+
+    fn request_progress(&self) {
+        if let Some(ask) = &*self.ask_progress.lock() {
+            // A full channel means that somebody has just asked.
+            let _ = ask.try_send(());
+        }
+    }
+}
+
+async fn reached(revision: &mut watch::Receiver<i64>, wanted: i64, within: Duration) -> bool {
+    matches!(tokio::time::timeout(within, revision.wait_for(|r| *r >= wanted)).await, Ok(Ok(_)))
+}

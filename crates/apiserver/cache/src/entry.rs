@@ -1,0 +1,180 @@
+//! One object of a cache.
+
+use crate::kind::StoredKind;
+use api_codec::{json, proto};
+use api_kinds::Resource;
+use api_meta::ApiError;
+use apiserver_convert::{convert, decode_stored};
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::{Arc, OnceLock};
+
+/// An object at a revision: what selectors look at, and its encodings, made at most once.
+///
+/// The tree is not kept: it takes several times the memory of the bytes, and few readers need it.
+#[derive(Debug)]
+pub struct Entry {
+    /// `NAMESPACE/NAME`, or `NAME` for cluster scope.
+    pub key: Arc<str>,
+    /// `metadata.resourceVersion`.
+    pub revision: i64,
+    kind: Arc<StoredKind>,
+    stored: Bytes,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// Values of the kind's selectable fields, in their order.
+    fields: Box<[Box<str>]>,
+    json: OnceLock<Bytes>,
+    proto: OnceLock<Bytes>,
+    broken: Option<Box<str>>,
+}
+
+impl Entry {
+    /// An object as the store has it, and its tree. What can't be decoded is kept with the reason, so that reads say so.
+    pub fn new(kind: &Arc<StoredKind>, key: &str, value: &[u8], revision: i64) -> (Self, Option<Value>) {
+        let decoded = decode_stored(kind.row, value);
+        let mut entry = Entry {
+            key: key.into(),
+            revision,
+            kind: kind.clone(),
+            stored: Bytes::copy_from_slice(value),
+            labels: Box::default(),
+            fields: Box::default(),
+            json: OnceLock::new(),
+            proto: OnceLock::new(),
+            broken: None,
+        };
+        match decoded {
+            Ok(mut tree) => {
+                set_revision(&mut tree, revision);
+                entry.labels = labels_of(&tree);
+                entry.fields = fields_of(kind.row, &tree);
+                (entry, Some(tree))
+            }
+            Err(e) => {
+                tracing::error!(kind = kind.row.kind, key, error = %e, "a stored object can't be decoded");
+                entry.broken = Some(e.to_string().into());
+                (entry, None)
+            }
+        }
+    }
+
+    /// The same object under another revision: what DELETED events carry.
+    pub fn at_revision(&self, revision: i64) -> Self {
+        Entry {
+            key: self.key.clone(),
+            revision,
+            kind: self.kind.clone(),
+            stored: self.stored.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            json: OnceLock::new(),
+            proto: OnceLock::new(),
+            broken: self.broken.clone(),
+        }
+    }
+
+    /// Namespace, empty for cluster scope.
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        self.key.split_once('/').map_or(&*self.key, |(_, name)| name)
+    }
+
+    /// A label's value.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        self.labels.get(at).map(|(_, v)| &**v)
+    }
+
+    /// A selectable field's value.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "metadata.name" => Some(self.name()),
+            "metadata.namespace" => Some(self.namespace()),
+            _ => {
+                let at = self.kind.row.selectable_fields.iter().position(|f| *f == name)?;
+                self.fields.get(at).map(|v| &**v)
+            }
+        }
+    }
+
+    /// The kind it belongs to.
+    pub fn kind(&self) -> &Arc<StoredKind> {
+        &self.kind
+    }
+
+    /// The object in the stored version.
+    pub fn tree(&self) -> Result<Value, ApiError> {
+        let decoded = match &self.broken {
+            None => decode_stored(self.kind.row, &self.stored).map_err(|e| e.to_string()),
+            Some(reason) => Err(reason.to_string()),
+        };
+        let mut tree = decoded.map_err(|reason| self.undecodable(&reason))?;
+        set_revision(&mut tree, self.revision);
+        Ok(tree)
+    }
+
+    fn undecodable(&self, reason: &str) -> ApiError {
+        let text = format!("{} {:?} in the store can't be decoded: {reason}", self.kind.row.kind, self.key);
+        ApiError::internal(text)
+    }
+
+    /// The object in a served version.
+    pub fn tree_as(&self, row: &Resource) -> Result<Value, ApiError> {
+        Ok(convert(self.kind.row, row, self.tree()?))
+    }
+
+    /// JSON in a served version, without a newline.
+    pub fn json(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encoded(row, &self.json, json::encode)
+    }
+
+    /// The protobuf message (without frame) in a served version.
+    pub fn proto(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encoded(row, &self.proto, proto::encode)
+    }
+
+    fn encoded(
+        &self,
+        row: &'static Resource,
+        made: &OnceLock<Bytes>,
+        encode: fn(&'static api_schema::Message, &Value) -> Vec<u8>,
+    ) -> Result<Bytes, ApiError> {
+        if !std::ptr::eq(row, self.kind.row) {
+            return Ok(encode(row.message, &self.tree_as(row)?).into());
+        }
+        if let Some(bytes) = made.get() {
+            return Ok(bytes.clone());
+        }
+        let mut bytes = encode(row.message, &self.tree()?);
+        bytes.shrink_to_fit();
+        Ok(made.get_or_init(|| bytes.into()).clone())
+    }
+
+    /// Makes the JSON from a tree that is at hand.
+    pub(crate) fn prepare_json(&self, tree: &Value) {
+        self.json.get_or_init(|| json::encode(self.kind.row.message, tree).into());
+    }
+}
+
+/// Sets `metadata.resourceVersion`.
+pub(crate) fn set_revision(tree: &mut Value, revision: i64) {
+    if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
+    }
+}
+
+fn fields_of(row: &Resource, tree: &Value) -> Box<[Box<str>]> {
+    row.selectable_fields.iter().map(|field| api_kinds::selectable_value(row, tree, field).as_ref().into()).collect()
+}
+
+fn labels_of(tree: &Value) -> Box<[(Box<str>, Box<str>)]> {
+    let Some(labels) = tree.pointer("/metadata/labels").and_then(Value::as_object) else { return Box::default() };
+    let mut all: Vec<(Box<str>, Box<str>)> =
+        labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect();
+    all.sort();
+    all.into()
+}

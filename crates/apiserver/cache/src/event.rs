@@ -1,0 +1,69 @@
+//! One change of a cache.
+
+use crate::Entry;
+use crate::selection::Selection;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// What a watch calls a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// New to the watcher.
+    Added,
+    /// Known and changed.
+    Modified,
+    /// Gone, or no longer selected.
+    Deleted,
+}
+
+impl EventType {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+        }
+    }
+}
+
+/// A change with the states before and after.
+#[derive(Debug)]
+pub struct CacheEvent {
+    /// The revision that made it.
+    pub revision: i64,
+    /// State before; `None` for a new object.
+    pub old: Option<Arc<Entry>>,
+    /// State after; `None` when it is gone.
+    pub new: Option<Arc<Entry>>,
+    pub(crate) at: Instant,
+    /// The state before under this event's revision, for DELETED.
+    gone: OnceLock<Arc<Entry>>,
+}
+
+impl CacheEvent {
+    pub(crate) fn new(revision: i64, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) -> Self {
+        CacheEvent { revision, old, new, at: Instant::now(), gone: OnceLock::new() }
+    }
+
+    /// The object's key.
+    pub fn key(&self) -> &str {
+        self.new.as_ref().or(self.old.as_ref()).map_or("", |e| &*e.key)
+    }
+
+    /// What a watcher with this selection sees of it.
+    pub fn seen_by(&self, selection: &Selection) -> Option<(EventType, Arc<Entry>)> {
+        let before = self.old.as_ref().filter(|e| selection.matches(e));
+        let after = self.new.as_ref().filter(|e| selection.matches(e));
+        match (before, after) {
+            (None, None) => None,
+            (None, Some(new)) => Some((EventType::Added, new.clone())),
+            (Some(_), Some(new)) => Some((EventType::Modified, new.clone())),
+            (Some(old), None) => Some((EventType::Deleted, self.gone(old))),
+        }
+    }
+
+    fn gone(&self, old: &Entry) -> Arc<Entry> {
+        self.gone.get_or_init(|| Arc::new(old.at_revision(self.revision))).clone()
+    }
+}

@@ -1,0 +1,69 @@
+//! The ring of recent changes of one cache.
+//!
+//! Bounded by count and by age: a resource that is written all the time keeps what a client needs to reconnect, one
+//! that is quiet keeps its last changes.
+
+use crate::CacheEvent;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MAX: usize = 8192;
+const KEPT_ANYWAY: usize = 128;
+const KEPT_FOR: Duration = Duration::from_secs(180);
+
+#[derive(Debug)]
+pub(crate) struct History {
+    events: VecDeque<Arc<CacheEvent>>,
+    /// A watch may start from this revision or a later one.
+    oldest: i64,
+}
+
+impl History {
+    pub(crate) fn starting_at(revision: i64) -> Self {
+        History { events: VecDeque::new(), oldest: revision }
+    }
+
+    pub(crate) fn push(&mut self, event: Arc<CacheEvent>) {
+        while self.events.len() >= KEPT_ANYWAY {
+            let Some(first) = self.events.front() else { break };
+            if self.events.len() < MAX && event.at.duration_since(first.at) < KEPT_FOR {
+                break;
+            }
+            self.oldest = first.revision;
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn oldest(&self) -> i64 {
+        self.oldest
+    }
+
+    /// Changes after `revision`, oldest first; `None` when some of them are gone.
+    pub(crate) fn after(&self, revision: i64) -> Option<impl DoubleEndedIterator<Item = &Arc<CacheEvent>>> {
+        if revision < self.oldest {
+            return None;
+        }
+        let start = self.events.partition_point(|event| event.revision <= revision);
+        Some(self.events.range(start..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_start_before_the_oldest_is_refused() {
+        let mut history = History::starting_at(10);
+        for revision in 11..14 {
+            history.push(Arc::new(CacheEvent::new(revision, None, None)));
+        }
+        assert!(history.after(9).is_none());
+        let revisions: Vec<i64> = history.after(11).unwrap().map(|e| e.revision).collect();
+        assert_eq!(revisions, [12, 13]);
+        assert_eq!(history.after(99).unwrap().count(), 0);
+    }
+}

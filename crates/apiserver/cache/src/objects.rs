@@ -1,0 +1,44 @@
+//! The caches as the pipeline's stages see them.
+
+use crate::caches::Caches;
+use crate::entry::Entry;
+use api_meta::ApiError;
+use apiserver_request::{GroupResource, Objects, Observer};
+use serde_json::Value;
+use std::sync::Arc;
+
+#[async_trait::async_trait]
+impl Objects for Caches {
+    fn cached(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let cache = self.of(&resource.group, &resource.resource)?;
+        let entry = cache.get(&cache.kind().key(namespace, name))?;
+        entry.tree().ok().map(Arc::new)
+    }
+
+    fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        let Some(cache) = self.of(&resource.group, &resource.resource) else { return Vec::new() };
+        let prefix = namespace.map(|n| format!("{n}/")).unwrap_or_default();
+        let snapshot = cache.snapshot(0);
+        snapshot.range(&prefix, "").filter_map(|e| e.tree().ok()).map(Arc::new).collect()
+    }
+
+    async fn live(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        let Some(cache) = self.of(&resource.group, &resource.resource) else { return Ok(None) };
+        let key = self.store_key(cache.kind(), namespace, name);
+        let stored = self.store.read(&key).await.map_err(ApiError::internal)?;
+        let Some(stored) = stored else { return Ok(None) };
+        let (_, tree) = Entry::new(cache.kind(), &cache.kind().key(namespace, name), &stored.value, stored.revision);
+        Ok(tree)
+    }
+
+    fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
+        match self.of(&resource.group, &resource.resource) {
+            Some(cache) => cache.observe(observer),
+            None => tracing::warn!(?resource, "nothing is stored of a resource that is to be observed"),
+        }
+    }
+
+    fn ready(&self) -> bool {
+        self.is_ready()
+    }
+}

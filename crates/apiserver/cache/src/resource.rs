@@ -1,0 +1,242 @@
+//! The cache of one stored kind.
+
+use crate::entry::Entry;
+use crate::history::History;
+use crate::kind::StoredKind;
+use crate::watcher::Watcher;
+use crate::{CacheEvent, Delivery, EventType, Selection, Subscription};
+use apiserver_request::{GroupResource, ObjectEvent, Observer};
+use imbl::OrdMap;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::ops::Bound;
+use std::sync::Arc;
+
+type Objects = OrdMap<Arc<str>, Arc<Entry>>;
+
+/// The objects of a kind at one revision; cheap to clone, shares structure with other revisions.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    objects: Objects,
+    /// The revision.
+    pub revision: i64,
+}
+
+impl Snapshot {
+    /// Entries whose key starts with `prefix` and is not before `start`, in order.
+    pub fn range<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let from = if start > prefix { start } else { prefix };
+        self.objects
+            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
+            .map(|(_, entry)| entry)
+            .take_while(move |entry| entry.key.starts_with(prefix))
+    }
+
+    /// All selected entries.
+    pub fn select<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
+        let prefix = selection.key_prefix();
+        let found: Vec<_> = self.range(&prefix, "").filter(|e| selection.matches(e)).cloned().collect();
+        found
+    }
+
+    /// One entry by key.
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.objects.get(key)
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// No object.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+struct State {
+    objects: Objects,
+    history: History,
+    watchers: Vec<Watcher>,
+    observers: Vec<Arc<dyn Observer>>,
+    /// The last revision that changed something here.
+    revision: i64,
+}
+
+/// A kind's objects, recent changes and watchers.
+pub struct ResourceCache {
+    kind: Arc<StoredKind>,
+    group_resource: GroupResource,
+    state: Mutex<State>,
+}
+
+impl ResourceCache {
+    pub(crate) fn new(kind: StoredKind) -> Self {
+        let group_resource = GroupResource::new(kind.row.group, kind.row.plural);
+        let state = State {
+            objects: Objects::new(),
+            history: History::starting_at(0),
+            watchers: Vec::new(),
+            observers: Vec::new(),
+            revision: 0,
+        };
+        ResourceCache { kind: Arc::new(kind), group_resource, state: Mutex::new(state) }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &Arc<StoredKind> {
+        &self.kind
+    }
+
+    /// One object by key.
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.state.lock().objects.get(key).cloned()
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.state.lock().objects.len()
+    }
+
+    /// No object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The present state; `revision` is the caches' common revision, read before the call.
+    pub fn snapshot(&self, revision: i64) -> Snapshot {
+        let state = self.state.lock();
+        Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) }
+    }
+
+    /// The state at a past revision, rebuilt by undoing later changes; `None` when these are no longer known.
+    pub fn snapshot_at(&self, revision: i64) -> Option<Snapshot> {
+        let state = self.state.lock();
+        let mut objects = state.objects.clone();
+        for event in state.history.after(revision)?.rev() {
+            match &event.old {
+                Some(old) => objects.insert(old.key.clone(), old.clone()),
+                None => objects.remove(event.key()),
+            };
+        }
+        Some(Snapshot { objects, revision })
+    }
+
+    /// Subscribes with the present objects as backlog.
+    pub fn subscribe_from_now(&self, selection: Selection, revision: i64) -> Subscription {
+        let mut state = self.state.lock();
+        let snapshot = Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) };
+        let (watcher, changes) = Watcher::new(selection.clone());
+        state.watchers.push(watcher);
+        drop(state);
+        let added = |entry| Delivery { event: EventType::Added, entry };
+        let backlog = snapshot.select(&selection).into_iter().map(added).collect();
+        Subscription { backlog, revision: snapshot.revision, changes }
+    }
+
+    /// Subscribes to what follows `after`; the error is the oldest revision that is possible.
+    pub fn subscribe_after(&self, selection: Selection, after: i64) -> Result<Subscription, i64> {
+        let mut state = self.state.lock();
+        let Some(missed) = state.history.after(after) else { return Err(state.history.oldest()) };
+        let backlog: Vec<Delivery> = missed
+            .filter_map(|event| event.seen_by(&selection))
+            .map(|(event, entry)| Delivery { event, entry })
+            .collect();
+        let revision = after.max(state.revision);
+        let (watcher, changes) = Watcher::new(selection);
+        state.watchers.push(watcher);
+        Ok(Subscription { backlog, revision, changes })
+    }
+
+    /// Replays the present objects to `observer` and keeps it.
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        let mut state = self.state.lock();
+        for entry in state.objects.values() {
+            if let Ok(tree) = entry.tree() {
+                observer.changed(&self.group_resource, &ObjectEvent::Applied(Arc::new(tree)));
+            }
+        }
+        state.observers.push(observer);
+    }
+
+    /// A write by key; `value` is what the store has.
+    pub(crate) fn put(&self, key: &str, value: &[u8], revision: i64) {
+        let (entry, tree) = Entry::new(&self.kind, key, value, revision);
+        let entry = Arc::new(entry);
+        let mut state = self.state.lock();
+        if let (Some(tree), false) = (&tree, state.watchers.is_empty()) {
+            entry.prepare_json(tree);
+        }
+        let old = state.objects.insert(entry.key.clone(), entry.clone());
+        state.changed(CacheEvent::new(revision, old, Some(entry)));
+        if let Some(tree) = tree {
+            self.tell(&state.observers, ObjectEvent::Applied, || tree);
+        }
+    }
+
+    /// A removal by key.
+    pub(crate) fn remove(&self, key: &str, revision: i64) {
+        let mut state = self.state.lock();
+        let Some(old) = state.objects.remove(key) else { return };
+        state.changed(CacheEvent::new(revision, Some(old.clone()), None));
+        if !state.observers.is_empty()
+            && let Ok(tree) = old.tree()
+        {
+            self.tell(&state.observers, ObjectEvent::Deleted, || tree);
+        }
+    }
+
+    fn tell(
+        &self,
+        observers: &[Arc<dyn Observer>],
+        event: fn(Arc<Value>) -> ObjectEvent,
+        tree: impl FnOnce() -> Value,
+    ) {
+        if observers.is_empty() {
+            return;
+        }
+        let event = event(Arc::new(tree()));
+        for observer in observers {
+            observer.changed(&self.group_resource, &event);
+        }
+    }
+
+    /// Replaces everything by what a list at `revision` found. Watchers are closed: they missed an unknown number of
+    /// changes. Observers are told the difference.
+    pub(crate) fn replace(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
+        let mut state = self.state.lock();
+        let mut objects = Objects::new();
+        for (key, value, modified) in found {
+            let known = state.objects.get(key.as_str()).filter(|e| e.revision == modified).cloned();
+            let entry = known.unwrap_or_else(|| {
+                let (entry, tree) = Entry::new(&self.kind, &key, &value, modified);
+                if let Some(tree) = tree {
+                    self.tell(&state.observers, ObjectEvent::Applied, || tree);
+                }
+                Arc::new(entry)
+            });
+            objects.insert(entry.key.clone(), entry);
+        }
+        for (key, old) in &state.objects {
+            if !objects.contains_key(key)
+                && let Ok(tree) = old.tree()
+            {
+                self.tell(&state.observers, ObjectEvent::Deleted, || tree);
+            }
+        }
+        state.objects = objects;
+        state.history = History::starting_at(revision);
+        state.revision = revision;
+        state.watchers.clear();
+    }
+}
+
+impl State {
+    fn changed(&mut self, event: CacheEvent) {
+        self.revision = self.revision.max(event.revision);
+        let event = Arc::new(event);
+        self.watchers.retain(|watcher| watcher.deliver(&event));
+        self.history.push(event);
+    }
+}

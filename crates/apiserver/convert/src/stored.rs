@@ -1,0 +1,48 @@
+//! Objects as they lie in the store: protobuf in upstream's envelope, or JSON.
+
+use api_codec::{Strictness, envelope, json, proto};
+use api_kinds::Resource;
+use serde_json::Value;
+
+/// Bytes in the store that are no object of the kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredError(pub String);
+
+impl std::fmt::Display for StoredError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoredError {}
+
+/// Reads bytes of any version of the kind; the tree is of `row`'s version, with `kind` and `apiVersion`.
+pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+    let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
+    if !bytes.starts_with(&envelope::MAGIC) {
+        let (object, _) = json::decode(row.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
+        return Ok(typed(row, object));
+    }
+    let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
+    let (group, version) = frame.api_version.split_once('/').unwrap_or(("", frame.api_version));
+    let written = api_kinds::find_kind(group, version, frame.kind)
+        .ok_or_else(|| StoredError(format!("no kind {} {} is known", frame.api_version, frame.kind)))?;
+    if written.kind != row.kind {
+        return Err(StoredError(format!("it holds a {}, not a {}", frame.kind, row.kind)));
+    }
+    let object = proto::decode(written.message, frame.raw).map_err(|e| error(&e))?;
+    Ok(crate::convert(written, row, typed(written, object)))
+}
+
+/// Writes an object of `row`'s version, which is the stored one.
+pub fn encode_stored(row: &'static Resource, object: &Value) -> Vec<u8> {
+    envelope::wrap(&row.api_version(), row.kind, &proto::encode(row.message, object))
+}
+
+fn typed(row: &Resource, mut object: Value) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("apiVersion".into(), Value::String(row.api_version()));
+        map.insert("kind".into(), Value::String(row.kind.into()));
+    }
+    object
+}

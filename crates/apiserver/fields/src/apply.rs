@@ -1,0 +1,216 @@
+//! Server-side apply.
+
+use crate::compare::{by_step, compare, fields_of};
+use crate::managers::{self, Entry};
+use crate::path::Step;
+use crate::set::FieldSet;
+use crate::shape::Shape;
+use crate::track::{Writer, give, stripped, take_from_others};
+use serde_json::{Map, Value};
+
+/// Fields that others own and the intent wants otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplyError {
+    /// Who owns (with the version they speak), and the field.
+    pub conflicts: Vec<(String, String)>,
+}
+
+/// The result of an apply.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The new object, managedFields included.
+    pub object: Value,
+}
+
+/// Merges `intent` into `live` (`None`: there is none). Without `force`, fields that others own may only keep their value.
+///
+/// # Errors
+/// The fields in conflict.
+pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: bool) -> Result<Applied, ApplyError> {
+    let shape = Shape::of_message(writer.message);
+    let mut entries = live.map(managers::read).unwrap_or_default();
+    if let (Some(live), true) = (live, entries.is_empty()) {
+        entries.push(before_first_apply(writer, shape, live));
+    }
+    let identity = writer.identity("Apply");
+    let mut intended = stripped(intent);
+    if let Some(map) = intended.as_object_mut() {
+        writer.ignored.iter().for_each(|field| drop(map.remove(*field)));
+        if map.get("metadata").and_then(Value::as_object).is_some_and(Map::is_empty) {
+            map.remove("metadata");
+        }
+    }
+    let wanted = fields_of(shape, &intended);
+    let empty = Value::Object(Map::new());
+    let live_value = live.unwrap_or(&empty);
+    let mut merged = merge(shape, live_value, intent);
+    let before = entries.iter().find(|e| e.identity == identity).map(|e| e.fields.clone()).unwrap_or_default();
+    let others =
+        entries.iter().filter(|e| e.identity != identity).fold(FieldSet::default(), |all, e| all.union(&e.fields));
+    // What this applier set the last time, sets no more, and nobody else owns, goes.
+    let abandoned = before.difference(&wanted).difference(&others);
+    prune(shape, &mut merged, &abandoned, &wanted.clone().union(&others));
+    let difference = compare(shape, &stripped(live_value), &stripped(&merged));
+    let conflicts = conflicts(&entries, writer, &identity.manager, &difference.set());
+    if !conflicts.is_empty() && !force {
+        return Err(ApplyError { conflicts });
+    }
+    take_from_others(&mut entries, &identity, &difference);
+    give(&mut entries, identity, writer.now, |_| wanted);
+    managers::write(&mut merged, entries);
+    Ok(Applied { object: merged })
+}
+
+/// What nobody is known to own was there before the first apply.
+fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry {
+    let mut identity = writer.identity("Update");
+    identity.manager = "before-first-apply".into();
+    identity.subresource.clear();
+    Entry { identity, time: writer.now.to_owned(), fields: fields_of(shape, &stripped(live)) }
+}
+
+fn conflicts(entries: &[Entry], writer: &Writer<'_>, own: &str, changed: &FieldSet) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let foreign =
+        |e: &&Entry| !(e.is_apply() && e.identity.manager == own && e.identity.subresource == writer.subresource);
+    for entry in entries.iter().filter(foreign) {
+        let who = match entry.is_apply() {
+            true => format!("{:?}", entry.identity.manager),
+            false => format!("{:?} using {}", entry.identity.manager, entry.identity.api_version),
+        };
+        all.extend(entry.fields.intersection(changed).paths().into_iter().map(|path| (who.clone(), path)));
+    }
+    all
+}
+
+/// The live value with the intent's fields in it.
+fn merge(shape: Shape, live: &Value, intent: &Value) -> Value {
+    match (live, intent) {
+        (Value::Object(live), Value::Object(intent)) if shape.is_map() => {
+            let mut out = live.clone();
+            for (key, wanted) in intent {
+                let merged = match live.get(key) {
+                    Some(present) => merge(shape.member(key), present, wanted),
+                    None => wanted.clone(),
+                };
+                out.insert(key.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Value::Array(present), Value::Array(wanted)) if shape.is_list() => merge_lists(shape, live, present, wanted),
+        (_, wanted) => wanted.clone(),
+    }
+}
+
+/// The intent's order, with the live elements that it does not name where they stood.
+fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
+    let known = by_step(shape, Some(live));
+    let asked: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
+    let mut rest = wanted.iter().zip(&asked).peekable();
+    let mut out = Vec::with_capacity(present.len() + wanted.len());
+    let take = |element: &Value, step: &Step| match known.get(step) {
+        Some(present) => merge(shape.element(), present, element),
+        None => element.clone(),
+    };
+    for element in present {
+        let step = shape.step(element);
+        if !asked.contains(&step) {
+            out.push(element.clone());
+            continue;
+        }
+        // Everything that the intent has up to this element comes first.
+        while let Some((element, wanted)) = rest.next_if(|(_, wanted)| **wanted != step) {
+            if asked_before(&out, shape, wanted) {
+                continue;
+            }
+            out.push(take(element, wanted));
+        }
+        if let Some((element, wanted)) = rest.next() {
+            out.push(take(element, wanted));
+        }
+    }
+    out.extend(rest.map(|(element, wanted)| take(element, wanted)));
+    dedup(shape, out)
+}
+
+fn asked_before(out: &[Value], shape: Shape, step: &Step) -> bool {
+    out.iter().any(|element| shape.step(element) == *step)
+}
+
+/// Each element once, the first one stays.
+fn dedup(shape: Shape, list: Vec<Value>) -> Value {
+    let mut seen = Vec::new();
+    let mut out = Vec::with_capacity(list.len());
+    for element in list {
+        let step = shape.step(&element);
+        if !seen.contains(&step) {
+            seen.push(step);
+            out.push(element);
+        }
+    }
+    Value::Array(out)
+}
+
+/// Removes abandoned paths, unless something below them is kept.
+fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
+    let none = FieldSet::default();
+    match value {
+        Value::Object(map) if shape.is_map() => {
+            for (step, child) in &abandoned.children {
+                let Step::Field(name) = step else { continue };
+                let keep = kept.children.get(step).unwrap_or(&none);
+                if goes(child, keep) {
+                    map.remove(name);
+                } else if let Some(member) = map.get_mut(name) {
+                    prune(shape.member(name), member, child, keep);
+                    let emptied =
+                        member.as_object().is_some_and(Map::is_empty) || member.as_array().is_some_and(Vec::is_empty);
+                    if emptied && keep.is_empty() {
+                        map.remove(name);
+                    }
+                }
+            }
+        }
+        Value::Array(list) if shape.is_list() => {
+            list.retain_mut(|element| {
+                let step = shape.step(element);
+                let Some(child) = abandoned.children.get(&step) else { return true };
+                let keep = kept.children.get(&step).unwrap_or(&none);
+                if goes(child, keep) {
+                    return false;
+                }
+                prune(shape.element(), element, child, keep);
+                true
+            });
+        }
+        _ => {}
+    }
+}
+
+fn goes(abandoned: &FieldSet, kept: &FieldSet) -> bool {
+    abandoned.member && kept.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn writer(manager: &'static str) -> Writer<'static> {
+        let message = api_schema::schema().message("k8s.io.api.core.v1.ConfigMap").unwrap();
+        Writer { manager, api_version: "v1", subresource: "", message, ignored: &[], now: "2026-01-01T00:00:00Z" }
+    }
+
+    #[test]
+    fn what_is_let_go_is_removed_and_what_others_own_conflicts() {
+        let first = apply(&writer("a"), None, &json!({"data": {"x": "1", "y": "1"}}), false).unwrap().object;
+        let second = apply(&writer("a"), Some(&first), &json!({"data": {"x": "1"}}), false).unwrap().object;
+        assert_eq!(second["data"], json!({"x": "1"}));
+        let refused = apply(&writer("b"), Some(&second), &json!({"data": {"x": "2"}}), false).unwrap_err();
+        assert_eq!(refused.conflicts, [("\"a\"".to_owned(), ".data.x".to_owned())]);
+        let forced = apply(&writer("b"), Some(&second), &json!({"data": {"x": "2"}}), true).unwrap().object;
+        assert_eq!(forced["data"]["x"], "2");
+        assert_eq!(forced["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    }
+}

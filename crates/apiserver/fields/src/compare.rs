@@ -1,0 +1,107 @@
+//! What differs between two objects, and what an object sets.
+
+use crate::path::Step;
+use crate::set::FieldSet;
+use crate::shape::Shape;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Paths by what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    pub(crate) added: FieldSet,
+    pub(crate) modified: FieldSet,
+    pub(crate) removed: FieldSet,
+}
+
+impl Comparison {
+    /// What the new object has and the old one had not, or not so.
+    pub(crate) fn set(&self) -> FieldSet {
+        self.added.clone().union(&self.modified)
+    }
+}
+
+/// Compares two values of a shape.
+pub(crate) fn compare(shape: Shape, old: &Value, new: &Value) -> Comparison {
+    let mut comparison = Comparison::default();
+    walk(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison);
+    comparison
+}
+
+fn walk(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+    let either = old.into_iter().chain(new);
+    if shape.is_map() && either.clone().any(|v| v.as_object().is_some_and(|m| !m.is_empty())) {
+        members(shape, old, new, path, out);
+    } else if shape.is_list() && either.clone().any(|v| v.as_array().is_some_and(|l| !l.is_empty())) {
+        elements(shape, old, new, path, out);
+    } else if let (Some(old), Some(new)) = (old, new) {
+        if old != new {
+            out.modified.insert(path);
+        }
+        return;
+    }
+    match (old, new) {
+        (None, Some(_)) => out.added.insert(path),
+        (Some(_), None) => out.removed.insert(path),
+        _ => {}
+    }
+}
+
+fn members(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+    let empty = Map::new();
+    let old = old.and_then(Value::as_object).unwrap_or(&empty);
+    let new = new.and_then(Value::as_object).unwrap_or(&empty);
+    let only_new = new.keys().filter(|key| !old.contains_key(*key));
+    for key in old.keys().chain(only_new) {
+        path.push(Step::Field(key.clone()));
+        walk(shape.member(key), old.get(key), new.get(key), path, out);
+        path.pop();
+    }
+}
+
+fn elements(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+    let (old, new) = (by_step(shape, old), by_step(shape, new));
+    let only_new = new.keys().filter(|step| !old.contains_key(*step));
+    for step in old.keys().chain(only_new) {
+        path.push(step.clone());
+        walk(shape.element(), old.get(step).copied(), new.get(step).copied(), path, out);
+        path.pop();
+    }
+}
+
+/// A list's elements by what identifies them.
+pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Value> {
+    let list = list.and_then(Value::as_array);
+    list.into_iter().flatten().map(|element| (shape.step(element), element)).collect()
+}
+
+/// Every path that an intent sets.
+pub(crate) fn fields_of(shape: Shape, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
+    collect(shape, value, &mut set);
+    set
+}
+
+fn collect(shape: Shape, value: &Value, set: &mut FieldSet) {
+    match value {
+        Value::Object(map) if shape.is_map() => {
+            for (key, member) in map {
+                let child = set.children.entry(Step::Field(key.clone())).or_default();
+                collect(shape.member(key), member, child);
+                let empty = member.is_null() || member.as_object().is_some_and(Map::is_empty);
+                child.member |= empty || matches!(shape, Shape::Map(_));
+                if child.is_empty() {
+                    set.children.remove(&Step::Field(key.clone()));
+                }
+            }
+        }
+        Value::Array(list) if shape.is_list() => {
+            for element in list {
+                let child = set.children.entry(shape.step(element)).or_default();
+                collect(shape.element(), element, child);
+                child.member = true;
+            }
+        }
+        _ => set.member = true,
+    }
+}

@@ -1,0 +1,49 @@
+//! One step of a field path.
+
+use serde_json::Value;
+
+/// A step, in the order in which upstream writes them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// `f:name`: a member.
+    Field(String),
+    /// `k:{"name":"x"}`: a list element by its keys, as compact JSON with sorted keys.
+    Key(String),
+    /// `v:"x"`: a set element by its value, as JSON.
+    Value(String),
+}
+
+impl Step {
+    /// Reads `f:...`, `k:...` or `v:...`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let canonical = |json: &str| serde_json::from_str::<Value>(json).ok().map(|v| v.to_string());
+        match text.split_once(':')? {
+            ("f", name) => Some(Step::Field(name.to_owned())),
+            ("k", keys) => canonical(keys).map(Step::Key),
+            ("v", value) => canonical(value).map(Step::Value),
+            _ => None,
+        }
+    }
+
+    /// The written form.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Step::Field(name) => format!("f:{name}"),
+            Step::Key(keys) => format!("k:{keys}"),
+            Step::Value(value) => format!("v:{value}"),
+        }
+    }
+
+    /// The form of paths in messages: `.name`, `[name="x"]`, `[="x"]`.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            Step::Field(name) => format!(".{name}"),
+            Step::Key(keys) => {
+                let keys: Value = serde_json::from_str(keys).unwrap_or_default();
+                let pairs = keys.as_object().into_iter().flatten().map(|(k, v)| format!("{k}={v}"));
+                format!("[{}]", pairs.collect::<Vec<_>>().join(","))
+            }
+            Step::Value(value) => format!("[={value}]"),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Sets of field paths.
+
+use crate::path::Step;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// A set of paths as a tree: a node is a member itself, has children, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    /// Whether the path to here is in the set.
+    pub(crate) member: bool,
+    pub(crate) children: BTreeMap<Step, FieldSet>,
+}
+
+impl FieldSet {
+    /// Nothing in it.
+    pub fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
+    }
+
+    /// Adds a path.
+    pub(crate) fn insert(&mut self, path: &[Step]) {
+        match path {
+            [] => self.member = true,
+            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+        }
+    }
+
+    /// What is in either.
+    pub(crate) fn union(mut self, other: &FieldSet) -> FieldSet {
+        self.member |= other.member;
+        for (step, theirs) in &other.children {
+            let ours = self.children.remove(step).unwrap_or_default();
+            self.children.insert(step.clone(), ours.union(theirs));
+        }
+        self
+    }
+
+    /// What is in this one only.
+    pub(crate) fn difference(&self, other: &FieldSet) -> FieldSet {
+        let keep = |(step, ours): (&Step, &FieldSet)| {
+            let left = match other.children.get(step) {
+                Some(theirs) => ours.difference(theirs),
+                None => ours.clone(),
+            };
+            (!left.is_empty()).then(|| (step.clone(), left))
+        };
+        FieldSet { member: self.member && !other.member, children: self.children.iter().filter_map(keep).collect() }
+    }
+
+    /// What is in both.
+    pub(crate) fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let keep = |(step, ours): (&Step, &FieldSet)| {
+            let both = ours.intersection(other.children.get(step)?);
+            (!both.is_empty()).then(|| (step.clone(), both))
+        };
+        FieldSet { member: self.member && other.member, children: self.children.iter().filter_map(keep).collect() }
+    }
+
+    /// Every path of the set, in messages' form.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        self.collect("", &mut all);
+        all
+    }
+
+    fn collect(&self, at: &str, all: &mut Vec<String>) {
+        if self.member {
+            all.push(at.to_owned());
+        }
+        for (step, child) in &self.children {
+            child.collect(&format!("{at}{}", step.display()), all);
+        }
+    }
+
+    /// `FieldsV1`.
+    pub fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        if self.member && !self.children.is_empty() {
+            map.insert(".".into(), json!({}));
+        }
+        map.extend(self.children.iter().map(|(step, child)| (step.text(), child.to_json())));
+        Value::Object(map)
+    }
+
+    /// Reads `FieldsV1`; what can't be read is left out.
+    pub fn from_json(value: &Value) -> FieldSet {
+        let mut root = FieldSet::read(value);
+        // The root is never a member by itself.
+        root.member = false;
+        root
+    }
+
+    fn read(value: &Value) -> FieldSet {
+        let Some(map) = value.as_object() else { return FieldSet::default() };
+        let children: BTreeMap<Step, FieldSet> =
+            map.iter().filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read(child)))).collect();
+        FieldSet { member: children.is_empty() || map.contains_key("."), children }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_written_and_read_back() {
+        let text = json!({"f:data": {".": {}, "f:a": {}}, "f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:port": {}}}}});
+        let set = FieldSet::from_json(&text);
+        assert_eq!(set.to_json(), text);
+        let data = FieldSet::from_json(&json!({"f:data": {"f:a": {}}}));
+        assert_eq!(set.difference(&data).to_json()["f:data"], json!({}));
+        assert_eq!(set.intersection(&data), data);
+    }
+}

@@ -1,0 +1,87 @@
+//! How a value merges, from the schema.
+
+use crate::path::Step;
+use api_schema::{Field, ListKind, Message, Shape as Encoding, Type};
+use serde_json::{Map, Value};
+
+/// Merge semantics of one place in an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// One value, replaced as one.
+    Leaf,
+    /// Members by the schema.
+    Struct(&'static Message),
+    /// Members of one type.
+    Map(&'static Type),
+    /// Elements identified by members.
+    Keyed(&'static [&'static str], &'static Type),
+    /// Elements identified by their value.
+    Set,
+}
+
+impl Shape {
+    /// The shape of a field.
+    pub(crate) fn of_field(field: &'static Field) -> Shape {
+        match (&field.ty, field.list) {
+            (_, ListKind::Atomic) => Shape::Leaf,
+            (Type::List(element), ListKind::Map(keys)) => Shape::Keyed(keys, element),
+            (Type::List(_), ListKind::Set) => Shape::Set,
+            (ty, _) => Shape::of_type(ty),
+        }
+    }
+
+    /// The shape of a type by itself.
+    pub(crate) fn of_type(ty: &'static Type) -> Shape {
+        match ty {
+            Type::Map(element) => Shape::Map(element),
+            Type::Message(_) => ty.message().map_or(Shape::Leaf, Shape::of_message),
+            _ => Shape::Leaf,
+        }
+    }
+
+    /// The shape of a message.
+    pub(crate) fn of_message(message: &'static Message) -> Shape {
+        if message.shape == Encoding::Struct && !message.atomic { Shape::Struct(message) } else { Shape::Leaf }
+    }
+
+    /// The shape of a member.
+    pub(crate) fn member(self, name: &str) -> Shape {
+        match self {
+            Shape::Struct(message) => message.field(name).map_or(Shape::Leaf, Shape::of_field),
+            Shape::Map(element) => Shape::of_type(element),
+            _ => Shape::Leaf,
+        }
+    }
+
+    /// The shape of an element.
+    pub(crate) fn element(self) -> Shape {
+        match self {
+            Shape::Keyed(_, element) => Shape::of_type(element),
+            _ => Shape::Leaf,
+        }
+    }
+
+    /// The step to an element of a list.
+    pub(crate) fn step(self, element: &Value) -> Step {
+        match self {
+            Shape::Keyed(keys, ty) => {
+                let default = |key: &str| serde_json::from_str(ty.message()?.field(key)?.default).ok();
+                let value = |key: &str| element.get(key).cloned().or_else(|| default(key));
+                let held: Map<String, Value> =
+                    keys.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect();
+                Step::Key(Value::Object(held).to_string())
+            }
+            _ => Step::Value(element.to_string()),
+        }
+    }
+
+    /// Whether this is a list whose elements are looked at one by one.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Shape::Keyed(..) | Shape::Set)
+    }
+
+    /// Whether members are looked at one by one.
+    pub(crate) fn is_map(self) -> bool {
+        matches!(self, Shape::Struct(_) | Shape::Map(_))
+    }
+}

@@ -1,0 +1,155 @@
+//! Ownership after an update: what it changed is the writer's.
+
+use crate::compare::{Comparison, compare};
+use crate::managers::{self, Entry, Identity};
+use crate::set::FieldSet;
+use crate::shape::Shape;
+use api_codec::json;
+use api_schema::Message;
+use serde_json::{Value, json};
+
+/// Who writes, and what.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// Field manager.
+    pub manager: &'a str,
+    /// `group/version` in which it speaks.
+    pub api_version: &'a str,
+    /// Subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// The schema of that version.
+    pub message: &'static Message,
+    /// Members of the object that such a write does not set, whatever the body says (`status`).
+    pub ignored: &'a [&'a str],
+    /// The present moment.
+    pub now: &'a str,
+}
+
+impl Writer<'_> {
+    pub(crate) fn identity(&self, operation: &str) -> Identity {
+        Identity {
+            manager: self.manager.to_owned(),
+            operation: operation.to_owned(),
+            api_version: self.api_version.to_owned(),
+            subresource: self.subresource.to_owned(),
+        }
+    }
+}
+
+/// Records in `new` what the writer changed; `old` is `None` for a create. Without a change nothing moves.
+pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
+    let mut entries = managers::read(new);
+    // One empty entry asks for a clean start.
+    let cleared = matches!(entries.as_slice(), [only] if only.fields.is_empty() && only.identity.manager.is_empty());
+    if cleared {
+        return managers::write(new, Vec::new());
+    }
+    if let (true, Some(old)) = (entries.is_empty(), old) {
+        entries = managers::read(old);
+    }
+    let shape = Shape::of_message(writer.message);
+    let zero = || json::explicit(writer.message, &json!({}));
+    let before = old.map_or_else(|| considered(writer, &zero()), |old| considered(writer, old));
+    let difference = compare(shape, &before, &considered(writer, new));
+    let identity = writer.identity("Update");
+    take_from_others(&mut entries, &identity, &difference);
+    give(&mut entries, identity, writer.now, |fields| fields.difference(&difference.removed).union(&difference.set()));
+    managers::write(new, entries);
+}
+
+/// What others owned and a write changed or removed is no longer theirs.
+pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, difference: &Comparison) {
+    let gone = difference.set().union(&difference.removed);
+    for entry in entries.iter_mut().filter(|entry| entry.identity != *identity) {
+        entry.fields = entry.fields.difference(&gone);
+    }
+}
+
+/// Changes one manager's set; its time moves when the set does.
+pub(crate) fn give(
+    entries: &mut Vec<Entry>,
+    identity: Identity,
+    now: &str,
+    change: impl FnOnce(&FieldSet) -> FieldSet,
+) {
+    let before = entries.iter().position(|entry| entry.identity == identity);
+    let entry = match before {
+        Some(at) => &mut entries[at],
+        None => {
+            entries.push(Entry { identity, time: now.to_owned(), fields: FieldSet::default() });
+            let last = entries.len() - 1;
+            &mut entries[last]
+        }
+    };
+    let fields = change(&entry.fields);
+    if fields != entry.fields {
+        now.clone_into(&mut entry.time);
+    }
+    entry.fields = fields;
+}
+
+/// The object without what this kind of write does not set.
+fn considered(writer: &Writer<'_>, object: &Value) -> Value {
+    let mut object = stripped(object);
+    if let Some(map) = object.as_object_mut() {
+        writer.ignored.iter().for_each(|field| drop(map.remove(*field)));
+    }
+    object
+}
+
+/// The object without what nobody owns.
+pub(crate) fn stripped(object: &Value) -> Value {
+    const OF_METADATA: [&str; 9] = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+        "clusterName",
+    ];
+    let mut object = object.clone();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("apiVersion");
+        map.remove("kind");
+        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in OF_METADATA {
+                metadata.remove(field);
+            }
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn writer(manager: &'static str, now: &'static str) -> Writer<'static> {
+        let message = api_schema::schema().message("k8s.io.api.core.v1.ConfigMap").unwrap();
+        Writer { manager, api_version: "v1", subresource: "", message, ignored: &[], now }
+    }
+
+    #[test]
+    fn a_change_moves_ownership() {
+        let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        let entries = one["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(entries[0]["fieldsV1"], json!({"f:data": {".": {}, "f:x": {}, "f:y": {}}}));
+        let mut two = one.clone();
+        two["data"]["y"] = "2".into();
+        track_update(&writer("second", "2026-01-01T00:00:01Z"), Some(&one), &mut two);
+        let entries = two["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(entries[0]["fieldsV1"], json!({"f:data": {".": {}, "f:x": {}}}));
+        assert_eq!(
+            (&entries[1]["manager"], &entries[1]["fieldsV1"]),
+            (&json!("second"), &json!({"f:data": {"f:y": {}}}))
+        );
+        let mut same = two.clone();
+        track_update(&writer("third", "2026-01-01T00:00:02Z"), Some(&two), &mut same);
+        assert_eq!(same, two);
+    }
+}

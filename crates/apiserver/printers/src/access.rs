@@ -1,0 +1,182 @@
+//! Who may do what, and who decides: roles, certificates, admission, flow control, API services.
+
+use api_meta::time;
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, NAME, Printer, integer, text, wide};
+use crate::view::{View, text as text_of};
+
+pub(crate) static ROLE_BINDING: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Role", "Role that is granted."),
+        AGE,
+        wide("Users", "Users that have it."),
+        wide("Groups", "Groups that have it."),
+        wide("ServiceAccounts", "Service accounts that have it."),
+    ],
+    cells: |view| {
+        let role = format!("{}/{}", view.text("/roleRef/kind"), view.text("/roleRef/name"));
+        let subjects = |kind: &str| json!(subjects(view, kind));
+        vec![view.name(), json!(role), view.age(), subjects("User"), subjects("Group"), subjects("ServiceAccount")]
+    },
+};
+
+fn subjects(view: &View<'_>, kind: &str) -> String {
+    let of_kind = view.list("/subjects").iter().filter(|subject| text_of(subject.get("kind")) == kind);
+    let name = |subject: &Value| {
+        let name = text_of(subject.get("name"));
+        if kind == "ServiceAccount" { format!("{}/{name}", text_of(subject.get("namespace"))) } else { name.to_owned() }
+    };
+    of_kind.map(name).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) static SIGNING_REQUEST: Printer = Printer {
+    columns: &[
+        NAME,
+        AGE,
+        text("SignerName", "Who is asked to sign."),
+        text("Requestor", "Who asks."),
+        text("RequestedDuration", "How long the certificate should hold."),
+        text("Condition", "Whether it is approved and issued."),
+    ],
+    cells: |view| {
+        let duration = view.at("/spec/expirationSeconds").and_then(Value::as_i64).map(time::human_duration);
+        vec![
+            view.name(),
+            view.age(),
+            json!(view.text_or("/spec/signerName", "<none>")),
+            json!(view.text("/spec/username")),
+            json!(duration.unwrap_or_else(|| "<none>".to_owned())),
+            json!(signing_state(view)),
+        ]
+    },
+};
+
+fn signing_state(view: &View<'_>) -> String {
+    let has = |kind: &str| view.condition(kind).is_some();
+    let mut state = match () {
+        () if has("Denied") => "Denied",
+        () if has("Approved") => "Approved",
+        () => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        state += ",Failed";
+    }
+    if !view.text("/status/certificate").is_empty() {
+        state += ",Issued";
+    }
+    state
+}
+
+pub(crate) static API_SERVICE: Printer = Printer {
+    columns: &[NAME, text("Service", "Service that serves it."), text("Available", "Whether it answers."), AGE],
+    cells: |view| {
+        let service = match view.has("/spec/service") {
+            true => format!("{}/{}", view.text("/spec/service/namespace"), view.text("/spec/service/name")),
+            false => "Local".to_owned(),
+        };
+        let available = match view.condition("Available") {
+            Some(condition) if text_of(condition.get("status")) == "True" => "True".to_owned(),
+            Some(condition) => {
+                format!("{} ({})", text_of(condition.get("status")), text_of(condition.get("reason")))
+            }
+            None => "Unknown".to_owned(),
+        };
+        vec![view.name(), json!(service), json!(available), view.age()]
+    },
+};
+
+pub(crate) static FLOW_SCHEMA: Printer = Printer {
+    columns: &[
+        NAME,
+        text("PriorityLevel", "Level of the requests."),
+        text("MatchingPrecedence", "Which schema is tried first."),
+        text("DistinguisherMethod", "What makes a flow."),
+        AGE,
+        text("MissingPL", "Whether the level is missing."),
+    ],
+    cells: |view| {
+        let dangling = view.condition("Dangling").map_or("?", |condition| text_of(condition.get("status")));
+        vec![
+            view.name(),
+            json!(view.text("/spec/priorityLevelConfiguration/name")),
+            json!(view.int("/spec/matchingPrecedence")),
+            json!(view.text_or("/spec/distinguisherMethod/type", "<none>")),
+            view.age(),
+            json!(dangling),
+        ]
+    },
+};
+
+pub(crate) static PRIORITY_LEVEL: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Type", "Whether requests are limited."),
+        text("NominalConcurrencyShares", "Share of the server's seats."),
+        text("Queues", "Number of queues."),
+        text("HandSize", "Queues that a flow may use."),
+        text("QueueLengthLimit", "Requests that may wait in a queue."),
+        AGE,
+    ],
+    cells: |view| {
+        let kind = view.text("/spec/type");
+        let limits = if kind == "Exempt" { "exempt" } else { "limited" };
+        let member = |path: &str| {
+            let value = view.at(&format!("/spec/{limits}/{path}")).cloned();
+            value.unwrap_or_else(|| Value::from("<none>"))
+        };
+        vec![
+            view.name(),
+            json!(kind),
+            member("nominalConcurrencyShares"),
+            member("limitResponse/queuing/queues"),
+            member("limitResponse/queuing/handSize"),
+            member("limitResponse/queuing/queueLengthLimit"),
+            view.age(),
+        ]
+    },
+};
+
+pub(crate) static WEBHOOKS: Printer = Printer {
+    columns: &[NAME, integer("Webhooks", "Number of webhooks."), AGE],
+    cells: |view| vec![view.name(), json!(view.count("/webhooks")), view.age()],
+};
+
+const PARAM_KIND: crate::Column = text("ParamKind", "Kind of the parameters.");
+
+fn policy(view: &View<'_>, rules: &str) -> Vec<Value> {
+    let kind = view.at("/spec/paramKind").map_or_else(
+        || "<unset>".to_owned(),
+        |kind| format!("{}/{}", text_of(kind.get("apiVersion")), text_of(kind.get("kind"))),
+    );
+    vec![view.name(), json!(view.count(rules)), json!(kind), view.age()]
+}
+
+pub(crate) static VALIDATING_POLICY: Printer = Printer {
+    columns: &[NAME, integer("Validations", "Number of validations."), PARAM_KIND, AGE],
+    cells: |view| policy(view, "/spec/validations"),
+};
+
+pub(crate) static MUTATING_POLICY: Printer = Printer {
+    columns: &[NAME, integer("Mutations", "Number of mutations."), PARAM_KIND, AGE],
+    cells: |view| policy(view, "/spec/mutations"),
+};
+
+pub(crate) static POLICY_BINDING: Printer = Printer {
+    columns: &[NAME, text("PolicyName", "Policy that is bound."), text("ParamRef", "Its parameters."), AGE],
+    cells: |view| {
+        let parameters = view.at("/spec/paramRef").map_or_else(
+            || "<unset>".to_owned(),
+            |reference| {
+                let or_any = |name: &str| match text_of(reference.get(name)) {
+                    "" => "*".to_owned(),
+                    text => text.to_owned(),
+                };
+                format!("{}/{}", or_any("namespace"), or_any("name"))
+            },
+        );
+        vec![view.name(), json!(view.text("/spec/policyName")), json!(parameters), view.age()]
+    },
+};

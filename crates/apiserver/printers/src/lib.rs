@@ -1,0 +1,18 @@
+//! Table columns and cells of every kind, as `kubectl get` shows them.
+//!
+//! One printer a kind: a list of columns and a pure function from the object (in any served version) to its cells. Kinds
+//! without one have a name and a creation time.
+
+mod access;
+mod config;
+mod network;
+mod nodes;
+mod pods;
+mod printer;
+mod storage;
+mod table;
+mod view;
+mod workloads;
+
+pub use printer::Column;
+pub use table::{columns, row};

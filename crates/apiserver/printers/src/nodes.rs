@@ -1,0 +1,92 @@
+//! Nodes and what is said about them.
+
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, NAME, Printer, boolean, integer, text, wide};
+use crate::view::{View, text as text_of};
+
+pub(crate) static NODE: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Status", "Whether the node takes pods."),
+        text("Roles", "Roles by label."),
+        AGE,
+        text("Version", "Version of the kubelet."),
+        wide("Internal-IP", "Address within the cluster."),
+        wide("External-IP", "Address from outside."),
+        wide("OS-Image", "Operating system."),
+        wide("Kernel-Version", "Version of the kernel."),
+        wide("Container-Runtime", "Container runtime and version."),
+    ],
+    cells: |view| {
+        let info = |name: &str| json!(view.text_or(&format!("/status/nodeInfo/{name}"), "<unknown>"));
+        vec![
+            view.name(),
+            json!(status(view)),
+            json!(roles(view)),
+            view.age(),
+            json!(view.text("/status/nodeInfo/kubeletVersion")),
+            json!(address(view, "InternalIP")),
+            json!(address(view, "ExternalIP")),
+            info("osImage"),
+            info("kernelVersion"),
+            info("containerRuntimeVersion"),
+        ]
+    },
+};
+
+fn status(view: &View<'_>) -> String {
+    let ready = match view.condition("Ready") {
+        Some(condition) if text_of(condition.get("status")) == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let suffix = if view.bool("/spec/unschedulable") { ",SchedulingDisabled" } else { "" };
+    format!("{ready}{suffix}")
+}
+
+fn roles(view: &View<'_>) -> String {
+    let labels = view.at("/metadata/labels").and_then(Value::as_object);
+    let mut roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None if key == "kubernetes.io/role" => value.as_str(),
+            None => None,
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
+}
+
+fn address<'a>(view: &View<'a>, kind: &str) -> &'a str {
+    let found = view.list("/status/addresses").iter().find(|address| text_of(address.get("type")) == kind);
+    found.map_or("<none>", |address| text_of(address.get("address")))
+}
+
+pub(crate) static PRIORITY_CLASS: Printer = Printer {
+    columns: &[
+        NAME,
+        integer("Value", "Priority of the class's pods."),
+        boolean("Global-Default", "Whether pods without a class have it."),
+        AGE,
+        text("PreemptionPolicy", "Whether its pods preempt others."),
+    ],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.int("/value")),
+            json!(view.bool("/globalDefault")),
+            view.age(),
+            json!(view.text("/preemptionPolicy")),
+        ]
+    },
+};
+
+pub(crate) static RUNTIME_CLASS: Printer = Printer {
+    columns: &[NAME, text("Handler", "Handler in the container runtime."), AGE],
+    cells: |view| vec![view.name(), json!(view.text("/handler")), view.age()],
+};

@@ -1,0 +1,186 @@
+//! Pods: the one status word that stands for phase, conditions and all containers.
+
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, NAME, Printer, text, wide};
+use crate::view::{View, text as text_of};
+
+pub(crate) static POD: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Ready", "Containers that are ready, of all."),
+        text("Status", "What the pod and its containers are doing."),
+        text("Restarts", "How often containers were restarted, and when last."),
+        AGE,
+        wide("IP", "First address of the pod."),
+        wide("Node", "Node that the pod is bound to."),
+        wide("Nominated Node", "Node on which room is being made."),
+        wide("Readiness Gates", "Readiness gates that are met, of all."),
+    ],
+    cells,
+};
+
+fn cells(view: &View<'_>) -> Vec<Value> {
+    let summary = Summary::of(view);
+    let ip = view.list("/status/podIPs").first().map_or("", |ip| text_of(ip.get("ip")));
+    let ip = if ip.is_empty() { view.text_or("/status/podIP", "<none>") } else { ip };
+    vec![
+        view.name(),
+        json!(format!("{}/{}", summary.ready, summary.total)),
+        json!(summary.reason),
+        json!(summary.restarts_text(view)),
+        view.age(),
+        json!(ip),
+        json!(view.text_or("/spec/nodeName", "<none>")),
+        json!(view.text_or("/status/nominatedNodeName", "<none>")),
+        json!(readiness_gates(view)),
+    ]
+}
+
+fn readiness_gates(view: &View<'_>) -> String {
+    let gates = view.list("/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".to_owned();
+    }
+    let met = gates.iter().filter(|gate| view.condition_is_true(text_of(gate.get("conditionType")))).count();
+    format!("{met}/{}", gates.len())
+}
+
+/// What the containers' states come to.
+#[derive(Default)]
+struct Summary {
+    ready: usize,
+    total: usize,
+    reason: String,
+    restarts: i64,
+    last_restart: String,
+}
+
+impl Summary {
+    fn of(view: &View<'_>) -> Self {
+        let sidecars = view.list("/spec/initContainers").iter().filter(|container| is_sidecar(container)).count();
+        let mut summary = Self {
+            total: view.list("/spec/containers").len() + sidecars,
+            reason: view.text_or("/status/reason", "").to_owned(),
+            ..Self::default()
+        };
+        if summary.reason.is_empty() {
+            view.text("/status/phase").clone_into(&mut summary.reason);
+        }
+        if view.condition("PodScheduled").is_some_and(|c| text_of(c.get("reason")) == "SchedulingGated") {
+            "SchedulingGated".clone_into(&mut summary.reason);
+        }
+        let (initializing, of_sidecars) = summary.add_init_containers(view);
+        if !initializing || view.condition_is_true("Initialized") {
+            (summary.restarts, summary.last_restart) = of_sidecars;
+            summary.add_containers(view);
+        }
+        summary.add_deletion(view);
+        summary
+    }
+
+    fn restarts_text(&self, view: &View<'_>) -> String {
+        if self.restarts == 0 || self.last_restart.is_empty() {
+            return self.restarts.to_string();
+        }
+        format!("{} ({} ago)", self.restarts, view.ago(&self.last_restart))
+    }
+
+    fn count_restarts(&mut self, status: &Value) {
+        self.restarts += restart_count(status);
+        self.last_restart = std::mem::take(&mut self.last_restart).max(finished_last(status).to_owned());
+    }
+
+    /// True when the pod is still initialising; with the restarts of its sidecars.
+    fn add_init_containers(&mut self, view: &View<'_>) -> (bool, (i64, String)) {
+        let specs = view.list("/spec/initContainers");
+        let mut of_sidecars = (0, String::new());
+        for (index, status) in view.list("/status/initContainerStatuses").iter().enumerate() {
+            self.count_restarts(status);
+            let sidecar = specs.iter().any(|spec| spec.get("name") == status.get("name") && is_sidecar(spec));
+            if sidecar {
+                of_sidecars.0 += restart_count(status);
+                of_sidecars.1 = of_sidecars.1.max(finished_last(status).to_owned());
+            }
+            let terminated = status.pointer("/state/terminated");
+            if terminated.is_some_and(|state| exit_code(state) == 0) {
+                continue;
+            }
+            if sidecar && flag(status, "started") {
+                self.ready += usize::from(flag(status, "ready"));
+                continue;
+            }
+            let waiting = text_of(status.pointer("/state/waiting/reason"));
+            self.reason = match terminated {
+                Some(state) => format!("Init:{}", ending(state)),
+                None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+                None => format!("Init:{index}/{}", specs.len()),
+            };
+            return (true, of_sidecars);
+        }
+        (false, of_sidecars)
+    }
+
+    fn add_containers(&mut self, view: &View<'_>) {
+        let mut has_running = false;
+        for status in view.list("/status/containerStatuses").iter().rev() {
+            self.count_restarts(status);
+            let waiting = text_of(status.pointer("/state/waiting/reason"));
+            if !waiting.is_empty() {
+                waiting.clone_into(&mut self.reason);
+            } else if let Some(state) = status.pointer("/state/terminated") {
+                self.reason = ending(state);
+            } else if flag(status, "ready") && status.pointer("/state/running").is_some() {
+                has_running = true;
+                self.ready += 1;
+            }
+        }
+        if self.reason == "Completed" && has_running {
+            let ready = view.condition_is_true("Ready");
+            self.reason = if ready { "Running" } else { "NotReady" }.to_owned();
+        }
+    }
+
+    fn add_deletion(&mut self, view: &View<'_>) {
+        if !view.has("/metadata/deletionTimestamp") {
+            return;
+        }
+        let over = matches!(view.text("/status/phase"), "Succeeded" | "Failed");
+        if view.text("/status/reason") == "NodeLost" {
+            "Unknown".clone_into(&mut self.reason);
+        } else if !over {
+            "Terminating".clone_into(&mut self.reason);
+        }
+    }
+}
+
+fn is_sidecar(container: &Value) -> bool {
+    text_of(container.get("restartPolicy")) == "Always"
+}
+
+fn restart_count(status: &Value) -> i64 {
+    status.get("restartCount").and_then(Value::as_i64).unwrap_or_default()
+}
+
+fn finished_last(status: &Value) -> &str {
+    text_of(status.pointer("/lastState/terminated/finishedAt"))
+}
+
+fn flag(status: &Value, name: &str) -> bool {
+    status.get(name).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn exit_code(state: &Value) -> i64 {
+    state.get("exitCode").and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// How a container ended: its reason, signal or exit code.
+fn ending(state: &Value) -> String {
+    let reason = text_of(state.get("reason"));
+    let signal = state.get("signal").and_then(Value::as_i64).unwrap_or_default();
+    match (reason, signal) {
+        ("", 0) => format!("ExitCode:{}", exit_code(state)),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}

@@ -1,0 +1,212 @@
+//! Volumes, storage drivers and devices.
+
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, Column, NAME, Printer, boolean, integer, text, wide};
+use crate::view::{View, joined, list, plain, text as text_of, texts};
+
+fn phase(view: &View<'_>) -> Value {
+    json!(if view.has("/metadata/deletionTimestamp") { "Terminating" } else { view.text("/status/phase") })
+}
+
+/// `RWO,ROX`; each mode once, in the order of the modes.
+fn access_modes(modes: &[Value]) -> String {
+    const MODES: [(&str, &str); 4] =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    let given = MODES.iter().filter(|(mode, _)| modes.iter().any(|item| item == mode));
+    given.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
+}
+
+const STORAGE_CLASS_NAME: Column = text("StorageClass", "Class of the storage.");
+const ATTRIBUTES_CLASS: Column = text("VolumeAttributesClass", "Class of the volume's attributes.");
+const VOLUME_MODE: Column = wide("VolumeMode", "File system or block device.");
+
+pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Capacity", "Size."),
+        text("Access Modes", "How it can be mounted."),
+        text("Reclaim Policy", "What happens when the claim is gone."),
+        text("Status", "Phase of the volume."),
+        text("Claim", "Claim that it is bound to."),
+        STORAGE_CLASS_NAME,
+        ATTRIBUTES_CLASS,
+        text("Reason", "Why it is in this phase."),
+        AGE,
+        VOLUME_MODE,
+    ],
+    cells: |view| {
+        let claim = view
+            .has("/spec/claimRef")
+            .then(|| format!("{}/{}", view.text("/spec/claimRef/namespace"), view.text("/spec/claimRef/name")));
+        vec![
+            view.name(),
+            json!(view.at("/spec/capacity/storage").map_or_else(|| "0".to_owned(), plain)),
+            json!(access_modes(view.list("/spec/accessModes"))),
+            json!(view.text("/spec/persistentVolumeReclaimPolicy")),
+            phase(view),
+            json!(claim.unwrap_or_default()),
+            json!(class(view)),
+            json!(view.text_or("/spec/volumeAttributesClassName", "<unset>")),
+            json!(view.text("/status/reason")),
+            view.age(),
+            json!(view.text_or("/spec/volumeMode", "<unset>")),
+        ]
+    },
+};
+
+/// The class, which once was an annotation.
+fn class<'a>(view: &View<'a>) -> &'a str {
+    let annotation = view.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
+    if annotation.is_empty() { view.text("/spec/storageClassName") } else { annotation }
+}
+
+pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Status", "Phase of the claim."),
+        text("Volume", "Volume that it is bound to."),
+        text("Capacity", "Size."),
+        text("Access Modes", "How it can be mounted."),
+        STORAGE_CLASS_NAME,
+        ATTRIBUTES_CLASS,
+        AGE,
+        VOLUME_MODE,
+    ],
+    cells: |view| {
+        let bound = !view.text("/spec/volumeName").is_empty();
+        let capacity = view.at("/status/capacity/storage").filter(|_| bound).map(plain);
+        let modes = if bound { access_modes(view.list("/status/accessModes")) } else { String::new() };
+        vec![
+            view.name(),
+            phase(view),
+            json!(view.text("/spec/volumeName")),
+            json!(capacity.unwrap_or_default()),
+            json!(modes),
+            json!(class(view)),
+            json!(view.text_or("/spec/volumeAttributesClassName", "<unset>")),
+            view.age(),
+            json!(view.text_or("/spec/volumeMode", "<unset>")),
+        ]
+    },
+};
+
+/// The name, and whether the class is the default one.
+fn class_name(view: &View<'_>, annotations: &[&str]) -> Value {
+    let is_default = annotations.iter().any(|name| view.text(&format!("/metadata/annotations/{name}")) == "true");
+    let suffix = if is_default { " (default)" } else { "" };
+    json!(format!("{}{suffix}", view.text("/metadata/name")))
+}
+
+pub(crate) static STORAGE_CLASS: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Provisioner", "Who makes the volumes."),
+        text("ReclaimPolicy", "What happens when a claim is gone."),
+        text("VolumeBindingMode", "When volumes are bound."),
+        text("AllowVolumeExpansion", "Whether volumes can grow."),
+        AGE,
+    ],
+    cells: |view| {
+        let annotations =
+            ["storageclass.kubernetes.io~1is-default-class", "storageclass.beta.kubernetes.io~1is-default-class"];
+        vec![
+            class_name(view, &annotations),
+            json!(view.text("/provisioner")),
+            json!(view.text_or("/reclaimPolicy", "Delete")),
+            json!(view.text_or("/volumeBindingMode", "Immediate")),
+            json!(view.bool("/allowVolumeExpansion")),
+            view.age(),
+        ]
+    },
+};
+
+pub(crate) static VOLUME_ATTRIBUTES_CLASS: Printer = Printer {
+    columns: &[NAME, text("DriverName", "Driver that the attributes are for."), AGE],
+    cells: |view| {
+        let name = class_name(view, &["volumeattributesclass.kubernetes.io~1is-default-class"]);
+        vec![name, json!(view.text("/driverName")), view.age()]
+    },
+};
+
+pub(crate) static VOLUME_ATTACHMENT: Printer = Printer {
+    columns: &[
+        NAME,
+        Column { format: "name", ..text("Attacher", "Driver that attaches the volume.") },
+        text("PV", "Volume."),
+        text("Node", "Node that it is attached to."),
+        boolean("Attached", "Whether it is attached."),
+        AGE,
+    ],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.text("/spec/attacher")),
+            json!(view.text("/spec/source/persistentVolumeName")),
+            json!(view.text("/spec/nodeName")),
+            json!(view.bool("/status/attached")),
+            view.age(),
+        ]
+    },
+};
+
+pub(crate) static CSI_DRIVER: Printer = Printer {
+    columns: &[
+        NAME,
+        boolean("AttachRequired", "Whether volumes must be attached."),
+        boolean("PodInfoOnMount", "Whether it is told about the pod."),
+        boolean("StorageCapacity", "Whether it publishes capacity."),
+        text("TokenRequests", "Audiences of the tokens that it asks for."),
+        boolean("RequiresRepublish", "Whether volumes are published again and again."),
+        text("Modes", "Kinds of volumes."),
+        AGE,
+    ],
+    cells: |view| {
+        let tokens = joined(view.list("/spec/tokenRequests"), "audience", ",");
+        let modes = texts(view.list("/spec/volumeLifecycleModes"), ",");
+        let attach = view.at("/spec/attachRequired").and_then(Value::as_bool).unwrap_or(true);
+        vec![
+            view.name(),
+            json!(attach),
+            json!(view.bool("/spec/podInfoOnMount")),
+            json!(view.bool("/spec/storageCapacity")),
+            json!(if tokens.is_empty() { "<unset>".to_owned() } else { tokens }),
+            json!(view.bool("/spec/requiresRepublish")),
+            json!(if modes.is_empty() { "<none>".to_owned() } else { modes }),
+            view.age(),
+        ]
+    },
+};
+
+pub(crate) static CSI_NODE: Printer = Printer {
+    columns: &[NAME, integer("Drivers", "Drivers on the node."), AGE],
+    cells: |view| vec![view.name(), json!(view.count("/spec/drivers")), view.age()],
+};
+
+pub(crate) static RESOURCE_CLAIM: Printer = Printer {
+    columns: &[NAME, text("State", "Whether devices are allocated and used."), AGE],
+    cells: |view| {
+        let states = [
+            (view.has("/metadata/deletionTimestamp"), "deleted"),
+            (view.has("/status/allocation"), "allocated"),
+            (!list(view.at("/status/reservedFor")).is_empty(), "reserved"),
+        ];
+        let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        let pending = !states.contains(&"allocated") && !states.contains(&"deleted");
+        vec![view.name(), json!(if pending { "pending".to_owned() } else { states.join(",") }), view.age()]
+    },
+};
+
+pub(crate) static RESOURCE_SLICE: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Node", "Node that has the devices."),
+        text("Driver", "Driver of the devices."),
+        text("Pool", "Pool of the devices."),
+        AGE,
+    ],
+    cells: |view| {
+        let member = |name: &str| json!(text_of(view.at(&format!("/spec/{name}"))));
+        vec![view.name(), member("nodeName"), member("driver"), member("pool/name"), view.age()]
+    },
+};

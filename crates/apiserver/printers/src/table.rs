@@ -1,0 +1,113 @@
+//! The entry points: which printer a kind has.
+
+use api_kinds::Resource;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::printer::{Column, DEFAULT, NAME_AND_AGE, Printer};
+use crate::view::View;
+use crate::{access, config, network, nodes, pods, storage, workloads};
+
+/// Columns of a resource.
+pub fn columns(resource: &Resource) -> Vec<Column> {
+    printer(resource).columns.to_vec()
+}
+
+/// Cells of one object, one for each column.
+pub fn row(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    (printer(resource).cells)(&View { resource, object, now })
+}
+
+fn printer(resource: &Resource) -> &'static Printer {
+    match (resource.group, resource.kind) {
+        ("", kind) => core(kind),
+        ("apps" | "batch" | "autoscaling" | "policy", kind) => workload(kind),
+        ("networking.k8s.io" | "discovery.k8s.io", kind) => networking(kind),
+        ("storage.k8s.io" | "resource.k8s.io", kind) => storing(kind),
+        (_, kind) => other(kind),
+    }
+}
+
+fn core(kind: &str) -> &'static Printer {
+    match kind {
+        "Pod" => &pods::POD,
+        "PodTemplate" => &workloads::POD_TEMPLATE,
+        "ReplicationController" => &workloads::REPLICATION_CONTROLLER,
+        "Service" => &network::SERVICE,
+        "Endpoints" => &network::ENDPOINTS,
+        "Node" => &nodes::NODE,
+        "Namespace" => &config::NAMESPACE,
+        "Event" => &config::EVENT,
+        "ConfigMap" => &config::CONFIG_MAP,
+        "Secret" => &config::SECRET,
+        "ServiceAccount" => &NAME_AND_AGE,
+        "ResourceQuota" => &config::RESOURCE_QUOTA,
+        "ComponentStatus" => &config::COMPONENT_STATUS,
+        "PersistentVolume" => &storage::PERSISTENT_VOLUME,
+        "PersistentVolumeClaim" => &storage::PERSISTENT_VOLUME_CLAIM,
+        _ => &DEFAULT,
+    }
+}
+
+fn workload(kind: &str) -> &'static Printer {
+    match kind {
+        "Deployment" => &workloads::DEPLOYMENT,
+        "ReplicaSet" => &workloads::REPLICA_SET,
+        "StatefulSet" => &workloads::STATEFUL_SET,
+        "DaemonSet" => &workloads::DAEMON_SET,
+        "ControllerRevision" => &workloads::CONTROLLER_REVISION,
+        "Job" => &workloads::JOB,
+        "CronJob" => &workloads::CRON_JOB,
+        "HorizontalPodAutoscaler" => &workloads::AUTOSCALER,
+        "PodDisruptionBudget" => &workloads::DISRUPTION_BUDGET,
+        _ => &DEFAULT,
+    }
+}
+
+fn networking(kind: &str) -> &'static Printer {
+    match kind {
+        "EndpointSlice" => &network::ENDPOINT_SLICE,
+        "Ingress" => &network::INGRESS,
+        "IngressClass" => &network::INGRESS_CLASS,
+        "NetworkPolicy" => &network::NETWORK_POLICY,
+        "ServiceCIDR" => &network::SERVICE_CIDR,
+        "IPAddress" => &network::IP_ADDRESS,
+        _ => &DEFAULT,
+    }
+}
+
+fn storing(kind: &str) -> &'static Printer {
+    match kind {
+        "StorageClass" => &storage::STORAGE_CLASS,
+        "VolumeAttachment" => &storage::VOLUME_ATTACHMENT,
+        "VolumeAttributesClass" => &storage::VOLUME_ATTRIBUTES_CLASS,
+        "CSIDriver" => &storage::CSI_DRIVER,
+        "CSINode" => &storage::CSI_NODE,
+        "DeviceClass" | "ResourceClaimTemplate" => &NAME_AND_AGE,
+        "ResourceClaim" => &storage::RESOURCE_CLAIM,
+        "ResourceSlice" => &storage::RESOURCE_SLICE,
+        _ => &DEFAULT,
+    }
+}
+
+fn other(kind: &str) -> &'static Printer {
+    match kind {
+        "Event" => &config::EVENT,
+        "Lease" => &config::LEASE,
+        "PriorityClass" => &nodes::PRIORITY_CLASS,
+        "RuntimeClass" => &nodes::RUNTIME_CLASS,
+        "RoleBinding" | "ClusterRoleBinding" => &access::ROLE_BINDING,
+        "CertificateSigningRequest" => &access::SIGNING_REQUEST,
+        "APIService" => &access::API_SERVICE,
+        "FlowSchema" => &access::FLOW_SCHEMA,
+        "PriorityLevelConfiguration" => &access::PRIORITY_LEVEL,
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => &access::WEBHOOKS,
+        "ValidatingAdmissionPolicy" => &access::VALIDATING_POLICY,
+        "MutatingAdmissionPolicy" => &access::MUTATING_POLICY,
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => &access::POLICY_BINDING,
+        _ => &DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests;

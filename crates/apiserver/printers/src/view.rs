@@ -1,0 +1,170 @@
+//! An object as printers look at it: paths, ages, labels and selectors.
+
+use api_kinds::Resource;
+use api_meta::time;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// An object and the present moment.
+pub(crate) struct View<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) object: &'a Value,
+    pub(crate) now: Timestamp,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn at(&self, pointer: &str) -> Option<&'a Value> {
+        self.object.pointer(pointer)
+    }
+
+    /// Text at a pointer, empty when absent.
+    pub(crate) fn text(&self, pointer: &str) -> &'a str {
+        text(self.at(pointer))
+    }
+
+    /// Text at a pointer, or another one when absent or empty.
+    pub(crate) fn text_or(&self, pointer: &str, absent: &'static str) -> &'a str {
+        Some(self.text(pointer)).filter(|text| !text.is_empty()).unwrap_or(absent)
+    }
+
+    pub(crate) fn int(&self, pointer: &str) -> i64 {
+        self.at(pointer).and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    pub(crate) fn bool(&self, pointer: &str) -> bool {
+        self.at(pointer).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    pub(crate) fn list(&self, pointer: &str) -> &'a [Value] {
+        list(self.at(pointer))
+    }
+
+    /// Number of members of a list or map.
+    pub(crate) fn count(&self, pointer: &str) -> usize {
+        match self.at(pointer) {
+            Some(Value::Array(list)) => list.len(),
+            Some(Value::Object(map)) => map.len(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn has(&self, pointer: &str) -> bool {
+        self.at(pointer).is_some_and(|value| !value.is_null())
+    }
+
+    pub(crate) fn name(&self) -> Value {
+        Value::from(self.text("/metadata/name"))
+    }
+
+    pub(crate) fn age(&self) -> Value {
+        Value::from(self.since("/metadata/creationTimestamp"))
+    }
+
+    /// Time since the moment at a pointer.
+    pub(crate) fn since(&self, pointer: &str) -> String {
+        self.ago(self.text(pointer))
+    }
+
+    /// Time since a moment.
+    pub(crate) fn ago(&self, moment: &str) -> String {
+        match time::parse(moment) {
+            Some(at) => time::human_duration(seconds(at, self.now)),
+            None => "<unknown>".to_owned(),
+        }
+    }
+
+    pub(crate) fn labels(&self, pointer: &str) -> String {
+        labels(self.at(pointer))
+    }
+
+    pub(crate) fn selector(&self, pointer: &str) -> String {
+        selector(self.at(pointer))
+    }
+
+    /// Names and images of the containers of a template's pod spec.
+    pub(crate) fn containers(&self, pointer: &str) -> [Value; 2] {
+        let join = |name: &str| Value::from(joined(self.list(pointer), name, ","));
+        [join("name"), join("image")]
+    }
+
+    /// The status of a condition in `status.conditions`.
+    pub(crate) fn condition(&self, kind: &str) -> Option<&'a Value> {
+        self.list("/status/conditions").iter().find(|condition| text(condition.get("type")) == kind)
+    }
+
+    pub(crate) fn condition_is_true(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|condition| text(condition.get("status")) == "True")
+    }
+}
+
+pub(crate) fn text(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A member of each element, joined.
+pub(crate) fn joined(list: &[Value], member: &str, separator: &str) -> String {
+    list.iter().map(|item| text(item.get(member))).collect::<Vec<_>>().join(separator)
+}
+
+/// Texts of a list, joined.
+pub(crate) fn texts(list: &[Value], separator: &str) -> String {
+    list.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(separator)
+}
+
+/// Any scalar as text: numbers and percentages stand in the same fields.
+pub(crate) fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whole seconds from one moment to another.
+pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
+    to.as_second() - from.as_second()
+}
+
+/// `a=b,c=d`, or `<none>`.
+pub(crate) fn labels(map: Option<&Value>) -> String {
+    let map = map.and_then(Value::as_object);
+    let pairs: Vec<String> =
+        map.into_iter().flatten().map(|(key, value)| format!("{key}={}", text(Some(value)))).collect();
+    if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
+}
+
+/// A label selector as text, terms by key, or `<none>`.
+pub(crate) fn selector(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return "<none>".to_owned() };
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let mut terms: Vec<(&str, String)> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", text(Some(value)))))
+        .collect();
+    terms.extend(list(selector.get("matchExpressions")).iter().map(expression));
+    terms.sort_by_key(|(key, _)| *key);
+    if terms.is_empty() {
+        return "<none>".to_owned();
+    }
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
+}
+
+fn expression(expression: &Value) -> (&str, String) {
+    let key = text(expression.get("key"));
+    let mut values: Vec<&str> = list(expression.get("values")).iter().map(|value| text(Some(value))).collect();
+    values.sort_unstable();
+    let term = match text(expression.get("operator")) {
+        "In" => format!("{key} in ({})", values.join(",")),
+        "NotIn" => format!("{key} notin ({})", values.join(",")),
+        "DoesNotExist" => format!("!{key}"),
+        _ => key.to_owned(),
+    };
+    (key, term)
+}
+
+/// The first of a list, and how many more there are: `a,b,c + 2 more...`.
+pub(crate) fn first_few(list: &[String], most: usize) -> String {
+    let shown = list.iter().take(most).cloned().collect::<Vec<_>>().join(",");
+    if list.len() > most { format!("{shown} + {} more...", list.len() - most) } else { shown }
+}

@@ -1,0 +1,164 @@
+//! Workloads: what is wanted, what is there, and from which template.
+
+mod autoscaler;
+mod jobs;
+
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, integer, text};
+use crate::view::{View, plain, text as text_of};
+
+pub(crate) use autoscaler::AUTOSCALER;
+pub(crate) use jobs::{CRON_JOB, JOB};
+
+const TEMPLATE: &str = "/spec/template/spec/containers";
+
+fn cells(first: impl IntoIterator<Item = Value>, view: &View<'_>, selector: Option<String>) -> Vec<Value> {
+    let mut cells: Vec<Value> = first.into_iter().collect();
+    cells.push(view.age());
+    cells.extend(view.containers(TEMPLATE));
+    cells.extend(selector.map(Value::from));
+    cells
+}
+
+pub(crate) static DEPLOYMENT: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Ready", "Pods that are ready, of those wanted."),
+        text("Up-to-date", "Pods made from the present template."),
+        text("Available", "Pods that have been ready for long enough."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |view| {
+        let ready = format!("{}/{}", view.int("/status/readyReplicas"), view.int("/spec/replicas"));
+        let first = [
+            view.name(),
+            json!(ready),
+            json!(view.int("/status/updatedReplicas")),
+            json!(view.int("/status/availableReplicas")),
+        ];
+        cells(first, view, Some(view.selector("/spec/selector")))
+    },
+};
+
+fn replicas(view: &View<'_>) -> [Value; 4] {
+    [
+        view.name(),
+        json!(view.int("/spec/replicas")),
+        json!(view.int("/status/replicas")),
+        json!(view.int("/status/readyReplicas")),
+    ]
+}
+
+pub(crate) static REPLICA_SET: Printer = Printer {
+    columns: &[
+        NAME,
+        integer("Desired", "Pods wanted."),
+        integer("Current", "Pods there."),
+        integer("Ready", "Pods that are ready."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |view| cells(replicas(view), view, Some(view.selector("/spec/selector"))),
+};
+
+pub(crate) static REPLICATION_CONTROLLER: Printer = Printer {
+    columns: REPLICA_SET.columns,
+    cells: |view| cells(replicas(view), view, Some(view.labels("/spec/selector"))),
+};
+
+pub(crate) static STATEFUL_SET: Printer = Printer {
+    columns: &[NAME, text("Ready", "Pods that are ready, of those wanted."), AGE, CONTAINERS, IMAGES],
+    cells: |view| {
+        let ready = format!("{}/{}", view.int("/status/readyReplicas"), view.int("/spec/replicas"));
+        cells([view.name(), json!(ready)], view, None)
+    },
+};
+
+pub(crate) static DAEMON_SET: Printer = Printer {
+    columns: &[
+        NAME,
+        integer("Desired", "Nodes that should run the pod."),
+        integer("Current", "Nodes that run the pod."),
+        integer("Ready", "Nodes on which it is ready."),
+        integer("Up-to-date", "Nodes that run the present template."),
+        integer("Available", "Nodes on which it has been ready for long enough."),
+        text("Node Selector", "Labels of the nodes."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |view| {
+        let first = [
+            view.name(),
+            json!(view.int("/status/desiredNumberScheduled")),
+            json!(view.int("/status/currentNumberScheduled")),
+            json!(view.int("/status/numberReady")),
+            json!(view.int("/status/updatedNumberScheduled")),
+            json!(view.int("/status/numberAvailable")),
+            json!(view.labels("/spec/template/spec/nodeSelector")),
+        ];
+        cells(first, view, Some(view.selector("/spec/selector")))
+    },
+};
+
+pub(crate) static POD_TEMPLATE: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Containers", "Names of the containers in the template."),
+        text("Images", "Images of the containers in the template."),
+        text("Pod Labels", "Labels of the template."),
+    ],
+    cells: |view| {
+        let [names, images] = view.containers("/template/spec/containers");
+        vec![view.name(), names, images, json!(view.labels("/template/metadata/labels"))]
+    },
+};
+
+pub(crate) static CONTROLLER_REVISION: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Controller", "Object that the revision belongs to."),
+        text("Revision", "Number of the revision."),
+        AGE,
+    ],
+    cells: |view| {
+        let owners = view.list("/metadata/ownerReferences");
+        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
+        let controller = owners.iter().find(is_controller).map_or_else(|| "<none>".to_owned(), resource_name);
+        vec![view.name(), json!(controller), json!(view.int("/revision")), view.age()]
+    },
+};
+
+/// `statefulset.apps/web`.
+fn resource_name(owner: &Value) -> String {
+    let kind = text_of(owner.get("kind")).to_lowercase();
+    let group = text_of(owner.get("apiVersion")).split_once('/').map(|(group, _)| format!(".{group}"));
+    format!("{kind}{}/{}", group.unwrap_or_default(), text_of(owner.get("name")))
+}
+
+pub(crate) static DISRUPTION_BUDGET: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Min Available", "Pods that must stay available."),
+        text("Max Unavailable", "Pods that may be unavailable."),
+        integer("Allowed Disruptions", "Pods that may be disrupted now."),
+        AGE,
+    ],
+    cells: |view| {
+        let limit = |pointer: &str| json!(view.at(pointer).map_or_else(|| "N/A".to_owned(), plain));
+        vec![
+            view.name(),
+            limit("/spec/minAvailable"),
+            limit("/spec/maxUnavailable"),
+            json!(view.int("/status/disruptionsAllowed")),
+            view.age(),
+        ]
+    },
+};

@@ -1,0 +1,82 @@
+//! Autoscalers, printed as v2 in both versions.
+
+use serde_json::{Value, json};
+
+use crate::printer::{AGE, NAME, Printer, text};
+use crate::view::{View, list, plain, text as text_of};
+
+pub(crate) static AUTOSCALER: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Reference", "Object that is scaled."),
+        text("Targets", "Metrics now, of what is aimed at."),
+        text("MinPods", "Fewest pods."),
+        text("MaxPods", "Most pods."),
+        text("Replicas", "Pods now."),
+        AGE,
+    ],
+    cells: |view| {
+        if view.resource.version != "v1" {
+            return cells(view);
+        }
+        let mut object = view.object.clone();
+        if let Value::Object(map) = &mut object {
+            map.insert("apiVersion".to_owned(), Value::from("autoscaling/v1"));
+        }
+        api_kinds::convert(view.resource, &mut object, "autoscaling/v2");
+        cells(&View { object: &object, ..*view })
+    },
+};
+
+fn cells(view: &View<'_>) -> Vec<Value> {
+    let target = format!("{}/{}", view.text("/spec/scaleTargetRef/kind"), view.text("/spec/scaleTargetRef/name"));
+    vec![
+        view.name(),
+        json!(target),
+        json!(targets(view)),
+        json!(view.at("/spec/minReplicas").map_or_else(|| "<unset>".to_owned(), plain)),
+        json!(view.int("/spec/maxReplicas")),
+        json!(view.int("/status/currentReplicas")),
+        view.age(),
+    ]
+}
+
+/// At most this many metrics are shown.
+const MOST: usize = 2;
+
+fn targets(view: &View<'_>) -> String {
+    let specs = view.list("/spec/metrics");
+    if specs.is_empty() {
+        return "<none>".to_owned();
+    }
+    let statuses = list(view.at("/status/currentMetrics"));
+    let texts: Vec<String> = specs.iter().enumerate().map(|(index, spec)| target(spec, statuses.get(index))).collect();
+    let shown = texts.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    if texts.len() > MOST { format!("{shown} + {} more...", texts.len() - MOST) } else { shown }
+}
+
+fn target(spec: &Value, status: Option<&Value>) -> String {
+    let (member, named) = match text_of(spec.get("type")) {
+        "External" => ("external", false),
+        "Pods" => ("pods", false),
+        "Object" => ("object", false),
+        "Resource" => ("resource", true),
+        "ContainerResource" => ("containerResource", true),
+        _ => return "<unknown type>".to_owned(),
+    };
+    let aim = spec.get(member).and_then(|source| source.get("target"));
+    let current = status.and_then(|status| status.get(member)?.get("current"));
+    let at = |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain);
+    let unknown = || "<unknown>".to_owned();
+    let text = if let Some(average) = at(aim, "averageValue") {
+        let suffix = if named || member == "pods" { "" } else { " (avg)" };
+        format!("{}/{average}{suffix}", at(current, "averageValue").unwrap_or_else(unknown))
+    } else if named {
+        let percent = |text: String| format!("{text}%");
+        let aim = at(aim, "averageUtilization").map_or_else(|| "<auto>".to_owned(), percent);
+        format!("{}/{aim}", at(current, "averageUtilization").map_or_else(unknown, percent))
+    } else {
+        format!("{}/{}", at(current, "value").unwrap_or_else(unknown), at(aim, "value").unwrap_or_default())
+    };
+    if named { format!("{}: {text}", text_of(spec.get(member).and_then(|source| source.get("name")))) } else { text }
+}

@@ -1,0 +1,94 @@
+//! Jobs and cron jobs.
+
+use api_meta::time;
+use serde_json::{Value, json};
+
+use super::{TEMPLATE, cells};
+use crate::printer::{AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, boolean, integer, text};
+use crate::view::{View, seconds};
+
+pub(crate) static JOB: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Status", "How far the job is."),
+        text("Completions", "Pods that succeeded, of those wanted."),
+        text("Duration", "How long the job has run, or took."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |view| {
+        let first = [view.name(), json!(status(view)), json!(completions(view)), json!(duration(view))];
+        cells(first, view, Some(view.selector("/spec/selector")))
+    },
+};
+
+fn status(view: &View<'_>) -> &'static str {
+    let is = |kind: &str| view.condition_is_true(kind);
+    match () {
+        () if is("Complete") => "Complete",
+        () if is("Failed") => "Failed",
+        () if view.has("/metadata/deletionTimestamp") => "Terminating",
+        () if is("Suspended") => "Suspended",
+        () if is("FailureTarget") => "FailureTarget",
+        () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
+        () => "Running",
+    }
+}
+
+fn completions(view: &View<'_>) -> String {
+    let succeeded = view.int("/status/succeeded");
+    if view.has("/spec/completions") {
+        return format!("{succeeded}/{}", view.int("/spec/completions"));
+    }
+    match view.int("/spec/parallelism") {
+        parallelism if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
+        _ => format!("{succeeded}/1"),
+    }
+}
+
+fn duration(view: &View<'_>) -> String {
+    let start = time::parse(view.text("/status/startTime"));
+    let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
+    start.map(|start| time::human_duration(seconds(start, end))).unwrap_or_default()
+}
+
+pub(crate) static CRON_JOB: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Schedule", "When jobs are made, in cron's format."),
+        text("Timezone", "Time zone of the schedule."),
+        boolean("Suspend", "Whether no jobs are made."),
+        integer("Active", "Jobs that are running."),
+        text("Last Schedule", "Time since a job was made last."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |view| {
+        let last = "/status/lastScheduleTime";
+        let last = if view.has(last) { view.since(last) } else { "<none>".to_owned() };
+        let mut cells = vec![
+            view.name(),
+            json!(view.text("/spec/schedule")),
+            json!(view.text_or("/spec/timeZone", "<none>")),
+            suspended(view),
+            json!(view.count("/status/active")),
+            json!(last),
+            view.age(),
+        ];
+        cells.extend(view.containers(&format!("/spec/jobTemplate{TEMPLATE}")));
+        cells.push(json!(view.selector("/spec/jobTemplate/spec/selector")));
+        cells
+    },
+};
+
+fn suspended(view: &View<'_>) -> Value {
+    json!(match view.at("/spec/suspend").and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "<unset>",
+    })
+}

@@ -1,0 +1,55 @@
+//! deletecollection: a list, then a delete for each.
+
+use crate::delete_options::DeleteOptions;
+use crate::read::ListQuery;
+use crate::registry::Registry;
+use crate::write::Write;
+use api_meta::{ApiError, Reason};
+use apiserver_cache::Entry;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::Value;
+
+/// Deletes at the same time: the store commits them together.
+const AT_ONCE: usize = 32;
+
+/// What was deleted.
+#[derive(Debug)]
+pub struct CollectionDelete {
+    /// The objects, in the order of the list.
+    pub objects: Vec<Value>,
+    /// The revision of the list.
+    pub revision: i64,
+}
+
+impl Registry {
+    /// Deletes what the query selects; objects that somebody else deletes first are passed over.
+    pub async fn delete_collection(
+        &self,
+        write: &Write,
+        query: &ListQuery,
+        options: &DeleteOptions,
+    ) -> Result<CollectionDelete, ApiError> {
+        let list = self.list(write.row, query).await?;
+        let each: Vec<_> = list.entries.iter().map(|entry| self.delete_entry(write, entry, options).boxed()).collect();
+        let objects: Vec<Option<Value>> = stream::iter(each).buffered(AT_ONCE).try_collect().await?;
+        Ok(CollectionDelete { objects: objects.into_iter().flatten().collect(), revision: list.revision })
+    }
+
+    /// The object that was deleted; `None` when it was gone already.
+    async fn delete_entry(
+        &self,
+        write: &Write,
+        entry: &Entry,
+        options: &DeleteOptions,
+    ) -> Result<Option<Value>, ApiError> {
+        let mut write = write.clone();
+        write.namespace = entry.namespace().to_owned();
+        write.name = entry.name().to_owned();
+        match self.delete(&mut write, options).await {
+            Ok(_) => entry.tree_as(write.row).map(Some),
+            Err(e) if e.reason == Reason::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}

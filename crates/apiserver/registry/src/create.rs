@@ -1,0 +1,102 @@
+//! Create.
+
+use crate::errors::store_error;
+use crate::meta;
+use crate::registry::Registry;
+use crate::services::Claim;
+use crate::write::Write;
+use api_meta::{ApiError, Meta};
+use api_validation::{as_stored, default_object, prepare_create, validate_create};
+use apiserver_convert::{convert, encode_stored};
+use apiserver_request::Operation;
+use apiserver_storage::StoreError;
+use serde_json::Value;
+
+impl Registry {
+    /// Creates an object of `write.row`'s version; returns it as stored.
+    pub async fn create(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+        check_identity(write, &object)?;
+        meta::begin(&mut object, &write.namespace)?;
+        default_object(write.kind(), &mut object);
+        prepare_create(write.kind(), &mut object);
+        if !write.applies {
+            write.track(None, &mut object);
+        }
+        let name = object.name().to_owned();
+        let mut object = self.admit_create(write, &name, object).await?;
+        default_object(write.kind(), &mut object);
+        prepare_create(write.kind(), &mut object);
+        let claim = self.options.services.claim_for(self, write, &mut object, None).await?;
+        let done = self.insert(write, &name, object).await;
+        self.settle(claim, done.is_ok() && !write.dry_run).await;
+        done
+    }
+
+    async fn admit_create(&self, write: &mut Write, name: &str, object: Value) -> Result<Value, ApiError> {
+        let mut request = write.admission(Operation::Create, name, object, None);
+        self.admit(&mut request).await?;
+        let (object, warnings) = (request.object, request.warnings);
+        write.warnings.extend(warnings);
+        Ok(object)
+    }
+
+    async fn insert(&self, write: &mut Write, name: &str, object: Value) -> Result<Value, ApiError> {
+        write.check(name, validate_create(write.kind(), &object))?;
+        let request = write.admission(Operation::Create, name, object, None);
+        self.validate(&request).await?;
+        let (mut object, warnings) = (request.object, request.warnings);
+        write.warnings.extend(warnings);
+        as_stored(write.kind(), &mut object);
+        let cache = self.cache(write)?;
+        let kind = cache.kind();
+        if write.dry_run {
+            return match cache.get(&kind.key(&write.namespace, name)) {
+                Some(_) => Err(ApiError::already_exists(write.row.group, write.row.plural, name)),
+                None => Ok(object),
+            };
+        }
+        let stored = encode_stored(kind.row, &convert(write.row, kind.row, object.clone()));
+        let key = self.caches.store_key(kind, &write.namespace, name);
+        match self.store.create(&key, stored.into(), self.ttl(write)).await {
+            Ok(revision) => {
+                meta::set_revision(&mut object, revision);
+                Ok(object)
+            }
+            Err(StoreError::Exists) => Err(self.exists(write, &key, name).await),
+            Err(e) => Err(store_error(&e)),
+        }
+    }
+
+    /// 409, and whether the present object is on its way out.
+    async fn exists(&self, write: &Write, key: &str, name: &str) -> ApiError {
+        let mut error = ApiError::already_exists(write.row.group, write.row.plural, name);
+        let present = self.live_entry(write, key, name).await.ok().flatten();
+        if present.is_some_and(|(object, _)| object.is_being_deleted()) {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
+    }
+
+    async fn settle(&self, claim: Claim, keep: bool) {
+        if !keep {
+            self.options.services.give_back(self, claim).await;
+        }
+    }
+}
+
+/// The body must be what the path says.
+fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
+    let namespace = object.namespace();
+    if !namespace.is_empty() && namespace != write.namespace {
+        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(text));
+    }
+    if !write.name.is_empty() && !object.name().is_empty() && object.name() != write.name {
+        return Err(name_mismatch(object.name(), &write.name));
+    }
+    Ok(())
+}
+
+pub(crate) fn name_mismatch(object: &str, url: &str) -> ApiError {
+    ApiError::bad_request(format!("the name of the object ({object}) does not match the name on the URL ({url})"))
+}

@@ -1,0 +1,141 @@
+//! Delete.
+//!
+//! An object goes at once, or is marked: it has a grace period to live, or finalizers that others must remove first.
+
+use crate::delete_options::DeleteOptions;
+use crate::errors::store_error;
+use crate::grace::{self, Grace};
+use crate::registry::Registry;
+use crate::write::Write;
+use crate::{meta, namespaces, propagation};
+use api_meta::{ApiError, Meta};
+use apiserver_convert::{convert, encode_stored};
+use apiserver_request::Operation;
+use apiserver_storage::StoreError;
+use serde_json::Value;
+
+const ATTEMPTS: usize = 100;
+
+/// The result of a delete.
+#[derive(Debug)]
+pub struct Deleted {
+    /// The last state, or the marked object.
+    pub object: Value,
+    /// Whether it is gone.
+    pub gone: bool,
+}
+
+/// What one attempt decided.
+enum Plan {
+    Remove,
+    Mark(Value),
+    Nothing,
+}
+
+impl Registry {
+    /// Deletes one object.
+    pub async fn delete(&self, write: &mut Write, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        write.dry_run |= options.dry_run;
+        write.options = options.raw.clone();
+        let key = self.caches.store_key(self.cache(write)?.kind(), &write.namespace, &write.name);
+        for _ in 0..ATTEMPTS {
+            let Some((object, revision)) = self.live_entry(write, &key, &write.name).await? else {
+                return Err(write.not_found());
+            };
+            check_preconditions(write, options, &object)?;
+            self.admit_delete(write, &object).await?;
+            match self.carry_out(write, plan(write, options, &object), object, &key, revision).await {
+                Err(StoreError::Conflict(_)) => {}
+                Err(e) => return Err(store_error(&e)),
+                Ok(deleted) => return Ok(deleted),
+            }
+        }
+        Err(ApiError::stale(write.row.group, write.row.plural, &write.name))
+    }
+
+    async fn admit_delete(&self, write: &mut Write, object: &Value) -> Result<(), ApiError> {
+        let name = write.name.clone();
+        let mut request = write.admission(Operation::Delete, &name, Value::Null, Some(object.clone()));
+        self.admit(&mut request).await?;
+        self.validate(&request).await?;
+        let warnings = request.warnings;
+        write.warnings.extend(warnings);
+        Ok(())
+    }
+
+    async fn carry_out(
+        &self,
+        write: &Write,
+        plan: Plan,
+        mut object: Value,
+        key: &str,
+        revision: i64,
+    ) -> Result<Deleted, StoreError> {
+        match plan {
+            Plan::Nothing => Ok(Deleted { object, gone: false }),
+            Plan::Mark(object) if write.dry_run => Ok(Deleted { object, gone: false }),
+            Plan::Remove if write.dry_run => Ok(Deleted { object, gone: true }),
+            Plan::Remove => {
+                let removed = self.store.delete(key, revision).await?;
+                self.options.services.forget(self, write.row, &object).await;
+                meta::set_revision(&mut object, removed);
+                Ok(Deleted { object, gone: true })
+            }
+            Plan::Mark(mut object) => {
+                let row = apiserver_convert::storage_row(write.row);
+                object.metadata_mut().remove("resourceVersion");
+                let stored = encode_stored(row, &convert(write.row, row, object.clone()));
+                let written = self.store.update(key, stored.into(), revision, self.ttl(write)).await?;
+                meta::set_revision(&mut object, written);
+                Ok(Deleted { object, gone: false })
+            }
+        }
+    }
+}
+
+fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
+    let mut marked = object.clone();
+    if let Some(finalizers) = propagation::finalizers(write.row, object, options.propagation) {
+        propagation::set(&mut marked, finalizers);
+    }
+    let grace = grace::decide(write.row, object, options.grace);
+    let held = !marked.finalizers().is_empty() || namespaces::is_held(write.row, &marked);
+    match grace {
+        Grace::None if !held => return Plan::Remove,
+        Grace::None if object.is_being_deleted() => {
+            // A pod whose grace is cut to nothing still waits for its finalizers.
+            marked.metadata_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+        }
+        Grace::None => grace::mark(&mut marked, 0),
+        Grace::Mark(seconds) => grace::mark(&mut marked, seconds),
+        Grace::Marked => {}
+    }
+    namespaces::terminate(write.row, &mut marked);
+    if marked == *object {
+        return Plan::Nothing;
+    }
+    let generation = marked.metadata().and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0);
+    if generation > 0 && !object.is_being_deleted() {
+        marked.metadata_mut().insert("generation".into(), (generation + 1).into());
+    }
+    Plan::Mark(marked)
+}
+
+fn check_preconditions(write: &Write, options: &DeleteOptions, object: &Value) -> Result<(), ApiError> {
+    let failed = |what: &str, wanted: &str, found: &str| {
+        write.conflict(&format!(
+            "Precondition failed: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+             The object might have been deleted and then recreated"
+        ))
+    };
+    match &options.uid {
+        Some(uid) if uid != object.uid() => return Err(failed("UID", uid, object.uid())),
+        _ => {}
+    }
+    match &options.resource_version {
+        Some(version) if version != object.resource_version() => {
+            Err(failed("ResourceVersion", version, object.resource_version()))
+        }
+        _ => Ok(()),
+    }
+}

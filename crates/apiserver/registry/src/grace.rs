@@ -1,0 +1,93 @@
+//! Graceful deletion: how long a pod may take to end.
+
+use api_kinds::Resource;
+use api_meta::{Meta, meta::str_at, time};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+/// What a delete does to an object, before finalizers are looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Grace {
+    /// It goes at once.
+    None,
+    /// It is marked to end in so many seconds.
+    Mark(i64),
+    /// It is marked already, and stays as it is.
+    Marked,
+}
+
+/// The grace that a delete of `object` with `asked` seconds gives.
+pub(crate) fn decide(row: &Resource, object: &Value, asked: Option<i64>) -> Grace {
+    let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    if !is_pod(row) {
+        return Grace::None;
+    }
+    if object.is_being_deleted() {
+        return shorten(object, asked);
+    }
+    match pod_period(object, asked) {
+        0 => Grace::None,
+        seconds => Grace::Mark(seconds),
+    }
+}
+
+fn is_pod(row: &Resource) -> bool {
+    row.group.is_empty() && row.plural == "pods"
+}
+
+fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let ended = matches!(str_at(pod, &["status", "phase"]), "Failed" | "Succeeded");
+    if ended || str_at(pod, &["spec", "nodeName"]).is_empty() {
+        return 0;
+    }
+    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    match asked.or(own).unwrap_or(30) {
+        seconds if seconds < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+/// A grace period that runs may only become shorter.
+fn shorten(pod: &Value, asked: Option<i64>) -> Grace {
+    let running = current(pod);
+    match asked {
+        Some(0) => Grace::None,
+        _ if running == 0 => Grace::None,
+        Some(seconds) if seconds < running => Grace::Mark(seconds),
+        _ => Grace::Marked,
+    }
+}
+
+fn current(object: &Value) -> i64 {
+    object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// Marks the object to end in `seconds`. The time counts from the first mark.
+pub(crate) fn mark(object: &mut Value, seconds: i64) {
+    let begun = time::parse(object.meta_str("deletionTimestamp"))
+        .and_then(|end| end.checked_sub(SignedDuration::from_secs(current(object))).ok());
+    let begun = begun.unwrap_or_else(Timestamp::now);
+    let end = begun.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(begun);
+    object.set_meta_str("deletionTimestamp", &time::format(end));
+    object.metadata_mut().insert("deletionGracePeriodSeconds".into(), seconds.into());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn periods() {
+        let bound = json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 40}});
+        assert_eq!(pod_period(&bound, None), 40);
+        assert_eq!(pod_period(&bound, Some(5)), 5);
+        assert_eq!(pod_period(&json!({"spec": {}}), Some(5)), 0);
+        let mut marked = bound;
+        mark(&mut marked, 40);
+        assert_eq!(shorten(&marked, Some(20)), Grace::Mark(20));
+        assert_eq!(shorten(&marked, Some(50)), Grace::Marked);
+        assert_eq!(shorten(&marked, Some(0)), Grace::None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Metadata that only the server sets.
+
+use api_meta::{ApiError, Meta, time};
+use rand::Rng;
+use serde_json::Value;
+
+/// Letters and digits of generated names: no vowels, nothing that looks alike.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const LONGEST: usize = 63;
+
+/// `prefix` and five random characters, at most 63 bytes.
+pub(crate) fn generate_name(prefix: &str) -> String {
+    let mut end = prefix.len().min(LONGEST - SUFFIX);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut rng = rand::rng();
+    let suffix = (0..SUFFIX).filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len()))).map(|b| char::from(*b));
+    prefix[..end].chars().chain(suffix).collect()
+}
+
+/// A new object's metadata: what clients send of the server's own fields is dropped.
+pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError> {
+    if !object.resource_version().is_empty() {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(api_meta::Reason::Unknown(500), text));
+    }
+    if object.name().is_empty() && !object.meta_str("generateName").is_empty() {
+        let name = generate_name(object.meta_str("generateName"));
+        object.set_meta_str("name", &name);
+    }
+    object.set_meta_str("namespace", namespace);
+    object.set_meta_str("uid", &uuid::Uuid::new_v4().to_string());
+    object.set_meta_str("creationTimestamp", &time::now());
+    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        object.metadata_mut().remove(field);
+    }
+    Ok(())
+}
+
+/// A changed object's metadata: what clients may leave out or may not change is the old object's.
+pub(crate) fn carry_over(new: &mut Value, old: &Value) {
+    for field in ["uid", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+        if new.metadata().is_none_or(|m| !m.contains_key(field)) {
+            copy(new, old, field);
+        }
+    }
+    copy(new, old, "deletionTimestamp");
+    copy(new, old, "generation");
+    new.metadata_mut().remove("selfLink");
+    let namespace = old.namespace().to_owned();
+    if new.namespace().is_empty() {
+        new.set_meta_str("namespace", &namespace);
+    }
+}
+
+fn copy(new: &mut Value, old: &Value, field: &str) {
+    match old.metadata().and_then(|m| m.get(field)).cloned() {
+        Some(value) => new.metadata_mut().insert(field.to_owned(), value),
+        None => new.metadata_mut().remove(field),
+    };
+}
+
+/// `metadata.resourceVersion` as a revision; 0 when absent.
+pub(crate) fn revision_of(object: &Value) -> Result<i64, ApiError> {
+    match object.resource_version() {
+        "" | "0" => Ok(0),
+        text => text.parse().map_err(|_| {
+            let text = format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            );
+            ApiError::new(api_meta::Reason::Unknown(500), text)
+        }),
+    }
+}
+
+/// Sets `metadata.resourceVersion`.
+pub(crate) fn set_revision(object: &mut Value, revision: i64) {
+    object.set_meta_str("resourceVersion", &revision.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_fit() {
+        let name = generate_name(&"ä".repeat(60));
+        assert!(name.len() <= LONGEST, "{name}");
+        assert_eq!(generate_name("a-").len(), 7);
+    }
+}

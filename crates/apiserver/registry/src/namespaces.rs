@@ -1,0 +1,45 @@
+//! Namespaces: held by `spec.finalizers` until their content is gone.
+
+use crate::registry::Registry;
+use crate::update::{Mode, Update};
+use crate::write::Write;
+use api_kinds::Resource;
+use api_meta::{ApiError, meta};
+use serde_json::{Map, Value};
+
+fn is_namespace(row: &Resource) -> bool {
+    row.group.is_empty() && row.plural == "namespaces"
+}
+
+/// Whether a namespace still has finalizers in its spec.
+pub(crate) fn is_held(row: &Resource, object: &Value) -> bool {
+    let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
+    is_namespace(row) && finalizers.is_some_and(|f| !f.is_empty())
+}
+
+/// Sets the phase of a namespace that is being deleted.
+pub(crate) fn terminate(row: &Resource, object: &mut Value) {
+    if is_namespace(row) {
+        meta::object_at(object, "status").insert("phase".into(), "Terminating".into());
+    }
+}
+
+impl Registry {
+    /// PUT of `namespaces/NAME/finalize`: only `spec.finalizers` is taken from `body`.
+    pub async fn finalize_namespace(&self, write: &mut Write, body: &Value) -> Result<Value, ApiError> {
+        let finalizers = body.pointer("/spec/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        let version = api_meta::Meta::resource_version(body).to_owned();
+        let change = move |old: &Value| {
+            let mut new = old.clone();
+            api_meta::Meta::set_meta_str(&mut new, "resourceVersion", &version);
+            let spec = meta::object_at(&mut new, "spec");
+            if finalizers.is_empty() {
+                *spec = Map::new();
+            } else {
+                spec.insert("finalizers".into(), finalizers.clone().into());
+            }
+            Ok(new)
+        };
+        self.update(write, &Update { change: &change, replaces: true, mode: Mode::Full }).await
+    }
+}

@@ -1,0 +1,52 @@
+//! Propagation policies as finalizers.
+
+use crate::delete_options::Propagation;
+use api_kinds::Resource;
+use api_meta::Meta;
+use serde_json::Value;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// The finalizers that the object has to have for this deletion; `None` when they are right already.
+pub(crate) fn finalizers(row: &Resource, object: &Value, asked: Option<Propagation>) -> Option<Vec<String>> {
+    if (row.group.is_empty() || row.group == "events.k8s.io") && row.plural == "events" {
+        return None;
+    }
+    let present = object.finalizers();
+    let policy = asked.or_else(|| from_present(&present)).unwrap_or_else(|| default(row));
+    let wanted = match policy {
+        Propagation::Orphan => Some(ORPHAN),
+        Propagation::Foreground => Some(FOREGROUND),
+        Propagation::Background => None,
+    };
+    let mut all: Vec<String> =
+        present.iter().filter(|f| **f != ORPHAN && **f != FOREGROUND).map(|f| (*f).to_owned()).collect();
+    all.extend(wanted.map(str::to_owned));
+    (all != present).then_some(all)
+}
+
+/// A finalizer of an earlier delete decides where this one says nothing.
+fn from_present(present: &[&str]) -> Option<Propagation> {
+    if present.contains(&ORPHAN) {
+        return Some(Propagation::Orphan);
+    }
+    present.contains(&FOREGROUND).then_some(Propagation::Foreground)
+}
+
+/// Jobs and replication controllers orphan for old clients' sake.
+fn default(row: &Resource) -> Propagation {
+    match (row.group, row.plural) {
+        ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
+        _ => Propagation::Background,
+    }
+}
+
+/// Sets the object's finalizers.
+pub(crate) fn set(object: &mut Value, finalizers: Vec<String>) {
+    if finalizers.is_empty() {
+        object.metadata_mut().remove("finalizers");
+    } else {
+        object.metadata_mut().insert("finalizers".into(), finalizers.into());
+    }
+}

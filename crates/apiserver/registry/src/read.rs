@@ -1,0 +1,273 @@
+//! Get and list, from the caches.
+
+use crate::errors::{cache_error, expired, store_error};
+use crate::registry::Registry;
+use crate::write::Write;
+use api_kinds::Resource;
+use api_meta::{ApiError, Cause};
+use apiserver_cache::{Entry, ResourceCache, Selection, Snapshot};
+use apiserver_convert::convert;
+use apiserver_storage::StoreError;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a list asks for.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// Scope and selectors.
+    pub selection: Selection,
+    /// At most so many; 0 for all.
+    pub limit: usize,
+    /// Where to go on.
+    pub continue_token: String,
+    /// `resourceVersion` as sent.
+    pub resource_version: String,
+    /// `resourceVersionMatch` as sent.
+    pub version_match: String,
+}
+
+/// A page of objects.
+#[derive(Debug)]
+pub struct ListResult {
+    /// The objects.
+    pub entries: Vec<Arc<Entry>>,
+    /// The revision of the whole list.
+    pub revision: i64,
+    /// For the next page; empty on the last.
+    pub continue_token: String,
+    /// Objects after this page, where that is known.
+    pub remaining: Option<i64>,
+}
+
+impl Registry {
+    /// One object, not older than `resource_version` asks (empty: the present one).
+    pub async fn get(
+        &self,
+        row: &Resource,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Arc<Entry>, ApiError> {
+        let cache = self.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+        self.reach(resource_version).await?;
+        cache.get(&cache.kind().key(namespace, name)).ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
+    }
+
+    /// Waits until the caches are as fresh as a read with this `resourceVersion` needs; returns their revision.
+    pub async fn reach(&self, resource_version: &str) -> Result<i64, ApiError> {
+        let reached = match resource_version {
+            "" => self.caches.fresh().await,
+            "0" if self.caches.is_ready() => return Ok(self.caches.revision()),
+            "0" => self.caches.wait_for(1).await,
+            text => self.caches.wait_for(parse_version(text)?).await,
+        };
+        reached.map_err(|e| cache_error(&e))
+    }
+
+    /// A list, or a page of one.
+    pub async fn list(&self, row: &Resource, query: &ListQuery) -> Result<ListResult, ApiError> {
+        let cache = self.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+        check_match(query)?;
+        let prefix = query.selection.key_prefix();
+        let (snapshot, start) = if query.continue_token.is_empty() {
+            (self.snapshot(cache, query).await?, String::new())
+        } else {
+            self.continued(cache, query, &prefix).await?
+        };
+        Ok(page(&snapshot, query, &prefix, &start))
+    }
+
+    async fn snapshot(&self, cache: &ResourceCache, query: &ListQuery) -> Result<Source, ApiError> {
+        if query.version_match == "Exact" {
+            return self.snapshot_at(cache, parse_version(&query.resource_version)?).await;
+        }
+        let revision = self.reach(&query.resource_version).await?;
+        Ok(Source::Cached(cache.snapshot(revision)))
+    }
+
+    async fn continued(
+        &self,
+        cache: &ResourceCache,
+        query: &ListQuery,
+        prefix: &str,
+    ) -> Result<(Source, String), ApiError> {
+        if !matches!(query.resource_version.as_str(), "" | "0") {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let (revision, start) = token::read(&query.continue_token)?;
+        let source = match revision {
+            // A token without a revision goes on in the present.
+            ..=0 => Source::Cached(cache.snapshot(self.reach("").await?)),
+            revision => self.snapshot_at(cache, revision).await?,
+        };
+        Ok((source, format!("{prefix}{start}")))
+    }
+
+    /// The state at a past revision, from recent changes or from the store.
+    async fn snapshot_at(&self, cache: &ResourceCache, revision: i64) -> Result<Source, ApiError> {
+        self.caches.wait_for(revision).await.map_err(|e| cache_error(&e))?;
+        match cache.snapshot_at(revision) {
+            Some(snapshot) => Ok(Source::Cached(snapshot)),
+            None => Ok(Source::Read(self.read_past(cache, revision).await?, revision)),
+        }
+    }
+
+    async fn read_past(&self, cache: &ResourceCache, revision: i64) -> Result<Vec<Arc<Entry>>, ApiError> {
+        let prefix = format!("{}/", self.caches.store_prefix(cache.kind()));
+        let (mut entries, mut start) = (Vec::new(), prefix.clone());
+        loop {
+            let page = self.store.list(&prefix, &start, 500, revision).await.map_err(|e| match e {
+                StoreError::Compacted => expired(),
+                other => store_error(&other),
+            })?;
+            for item in &page.items {
+                let Ok(key) = std::str::from_utf8(&item.key) else { continue };
+                start = format!("{key}\0");
+                let name = key.get(prefix.len()..).unwrap_or_default();
+                entries.push(Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0));
+            }
+            if !page.more {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// The object as the store has it now, in the client's version, with its revision.
+    pub(crate) async fn live_entry(
+        &self,
+        write: &Write,
+        key: &str,
+        name: &str,
+    ) -> Result<Option<(Value, i64)>, ApiError> {
+        let Some(stored) = self.store.read(key).await.map_err(|e| store_error(&e))? else { return Ok(None) };
+        let kind = self.cache(write)?.kind();
+        let (entry, tree) = Entry::new(kind, &kind.key(&write.namespace, name), &stored.value, stored.revision);
+        match tree {
+            Some(tree) => Ok(Some((convert(kind.row, write.row, tree), stored.revision))),
+            None => entry.tree().map(|tree| Some((tree, stored.revision))),
+        }
+    }
+}
+
+/// Where a list's entries come from.
+enum Source {
+    Cached(Snapshot),
+    Read(Vec<Arc<Entry>>, i64),
+}
+
+impl Source {
+    fn revision(&self) -> i64 {
+        match self {
+            Source::Cached(snapshot) => snapshot.revision,
+            Source::Read(_, revision) => *revision,
+        }
+    }
+
+    fn entries<'a>(&'a self, prefix: &'a str, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
+        match self {
+            Source::Cached(snapshot) => Box::new(snapshot.range(prefix, start)),
+            Source::Read(entries, _) => {
+                Box::new(entries.iter().filter(move |e| e.key.starts_with(prefix) && &*e.key >= start))
+            }
+        }
+    }
+}
+
+fn page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
+    let mut matching = source.entries(prefix, start).filter(|e| query.selection.matches(e));
+    let revision = source.revision();
+    if query.limit == 0 {
+        let entries = matching.cloned().collect();
+        return ListResult { entries, revision, continue_token: String::new(), remaining: None };
+    }
+    let entries: Vec<_> = matching.by_ref().take(query.limit).cloned().collect();
+    let whole = query.selection.is_whole_scope();
+    // Who selects is not told how many follow: counting would mean matching them all.
+    let more = if whole { matching.count() } else { usize::from(matching.next().is_some()) };
+    let continue_token = match entries.last() {
+        Some(last) if more > 0 => token::write(revision, last.key.get(prefix.len()..).unwrap_or_default()),
+        _ => String::new(),
+    };
+    let remaining = (whole && more > 0).then(|| i64::try_from(more).unwrap_or(i64::MAX));
+    ListResult { entries, revision, continue_token, remaining }
+}
+
+fn parse_version(text: &str) -> Result<i64, ApiError> {
+    text.parse().ok().filter(|n| *n >= 0).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
+}
+
+/// The documented combinations of `resourceVersion` and `resourceVersionMatch`.
+fn check_match(query: &ListQuery) -> Result<(), ApiError> {
+    let version = query.resource_version.as_str();
+    let forbidden = |why: &str| ("FieldValueForbidden", format!("Forbidden: {why}"));
+    let wrong = match query.version_match.as_str() {
+        "" => return Ok(()),
+        _ if !query.continue_token.is_empty() => {
+            forbidden("resourceVersionMatch is forbidden when continue is provided")
+        }
+        _ if version.is_empty() => forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        "Exact" if version == "0" => forbidden("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\""),
+        "Exact" | "NotOlderThan" => return Ok(()),
+        other => {
+            let text = format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            ("FieldValueNotSupported", text)
+        }
+    };
+    let cause = Cause { reason: wrong.0.into(), message: wrong.1, field: "resourceVersionMatch".into() };
+    Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![cause]))
+}
+
+mod token {
+    //! Continue tokens in upstream's form, so that a page may come from a stock server and the next from this one.
+
+    use api_meta::ApiError;
+    use serde_json::{Value, json};
+
+    pub(super) fn write(revision: i64, last: &str) -> String {
+        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{last}\0")}).to_string();
+        base64::encode(text.as_bytes())
+    }
+
+    pub(super) fn read(token: &str) -> Result<(i64, String), ApiError> {
+        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = base64::decode(token).ok_or_else(|| bad("illegal base64 data"))?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad("it is no JSON object"))?;
+        if value["v"] != "meta.k8s.io/v1" {
+            return Err(bad("server does not recognize this encoded version"));
+        }
+        let start = value["start"].as_str().filter(|s| !s.is_empty()).ok_or_else(|| bad("it has no start key"))?;
+        if start.starts_with('/') || start.split('/').any(|part| part == ".." || part == ".") {
+            return Err(bad("it is not clean"));
+        }
+        Ok((value["rv"].as_i64().unwrap_or(0), start.to_owned()))
+    }
+
+    mod base64 {
+        //! URL-safe base64 without padding.
+        use ::base64::Engine;
+        use ::base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+        pub(super) fn encode(bytes: &[u8]) -> String {
+            URL_SAFE_NO_PAD.encode(bytes)
+        }
+
+        pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+            URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #![allow(clippy::unwrap_used)]
+
+        #[test]
+        fn tokens_are_read_back() {
+            assert_eq!(super::read(&super::write(7, "ns/a")).unwrap(), (7, "ns/a\0".to_owned()));
+            assert!(super::read("nonsense").is_err());
+        }
+    }
+}

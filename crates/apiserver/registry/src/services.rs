@@ -1,0 +1,145 @@
+//! Addresses and ports of Services.
+//!
+//! Invariant: nothing is given out twice, whatever number of API servers run. An address is taken by creating its
+//! IPAddress object, a node port by a compare-and-swap on the range's bitmap, both before the Service is written; what a
+//! failed write took is given back. A crash in between leaks at most one address, which `repair` finds.
+
+mod addresses;
+mod families;
+mod ports;
+mod repair;
+
+pub use addresses::first as first_address;
+
+use crate::registry::Registry;
+use crate::write::Write;
+use api_kinds::Resource;
+use api_meta::{ApiError, Meta};
+use api_validation::validate_create;
+use ipnet::IpNet;
+use serde_json::Value;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// The ranges.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    /// `--service-cluster-ip-range`; the first decides the primary family.
+    pub cidrs: Vec<IpNet>,
+    /// `--service-node-port-range`.
+    pub node_ports: RangeInclusive<u16>,
+}
+
+/// Gives out addresses and ports.
+pub struct Allocators {
+    options: ServiceOptions,
+}
+
+/// What a write took, and what it no longer needs.
+#[derive(Debug, Default)]
+pub struct Claim {
+    taken: Taken,
+    replaced: Taken,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    addresses: Vec<IpAddr>,
+    ports: Vec<u16>,
+}
+
+impl Allocators {
+    /// Allocators for these ranges.
+    pub fn new(options: ServiceOptions) -> Self {
+        Allocators { options }
+    }
+
+    /// The ranges.
+    pub fn options(&self) -> &ServiceOptions {
+        &self.options
+    }
+
+    /// Takes what a new or changed Service needs and writes it into the object. Other kinds claim nothing.
+    pub(crate) async fn claim_for(
+        &self,
+        registry: &Registry,
+        write: &mut Write,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Claim, ApiError> {
+        if !is_service(write.row) || !write.subresource.is_empty() {
+            return Ok(Claim::default());
+        }
+        if old.is_none() {
+            // What was asked for is checked before anything is filled in or dropped.
+            write.check(service.name(), validate_create(write.kind(), service))?;
+        }
+        families::fill(&self.options, service, old)?;
+        let mut claim = Claim::default();
+        let done = match self.addresses(registry, write, service, old, &mut claim).await {
+            Ok(()) => self.ports(registry, write, service, old, &mut claim).await,
+            Err(e) => Err(e),
+        };
+        match done {
+            Ok(()) => Ok(claim),
+            Err(e) => {
+                self.give_back(registry, claim).await;
+                Err(e)
+            }
+        }
+    }
+
+    /// Frees what a failed write took.
+    pub(crate) async fn give_back(&self, registry: &Registry, claim: Claim) {
+        self.free(registry, &claim.taken).await;
+    }
+
+    /// Frees what a successful write no longer needs.
+    pub(crate) async fn release_replaced(&self, registry: &Registry, claim: Claim) {
+        self.free(registry, &claim.replaced).await;
+    }
+
+    /// Frees what a deleted Service had.
+    pub(crate) async fn forget(&self, registry: &Registry, row: &Resource, service: &Value) {
+        if is_service(row) {
+            let had = Taken { addresses: addresses::of(service), ports: ports::of(service) };
+            self.free(registry, &had).await;
+        }
+    }
+
+    async fn free(&self, registry: &Registry, taken: &Taken) {
+        for address in &taken.addresses {
+            addresses::release(registry, *address).await;
+        }
+        if !taken.ports.is_empty()
+            && let Err(e) = ports::release(registry, &self.options.node_ports, &taken.ports).await
+        {
+            tracing::warn!(error = %e, ports = ?taken.ports, "node ports could not be given back; the next start does it");
+        }
+    }
+}
+
+fn is_service(row: &Resource) -> bool {
+    row.group.is_empty() && row.plural == "services"
+}
+
+fn spec_str<'a>(service: &'a Value, field: &str) -> &'a str {
+    service.pointer("/spec").and_then(|spec| spec.get(field)?.as_str()).unwrap_or_default()
+}
+
+fn service_type(service: &Value) -> &str {
+    match spec_str(service, "type") {
+        "" => "ClusterIP",
+        ty => ty,
+    }
+}
+
+/// 422 about a field of a Service.
+fn refused(service: &Value, field: &str, value: &Value, why: &str) -> ApiError {
+    let cause = api_meta::Cause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {value}: {why}"),
+        field: field.into(),
+    };
+    ApiError::invalid("", "Service", service.name(), vec![cause])
+}

@@ -1,0 +1,215 @@
+//! Cluster addresses: an IPAddress object each.
+
+use super::{Allocators, Claim, refused, service_type, spec_str};
+use crate::errors::store_error;
+use crate::registry::Registry;
+use crate::write::Write;
+use api_meta::{ApiError, Meta, meta::object_at, time};
+use apiserver_convert::encode_stored;
+use apiserver_storage::StoreError;
+use ipnet::IpNet;
+use rand::Rng;
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const TRIES: usize = 64;
+const GROUP: &str = "networking.k8s.io";
+
+/// The addresses that a Service has.
+pub(super) fn of(service: &Value) -> Vec<IpAddr> {
+    let list = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
+    let mut all: Vec<IpAddr> = list.into_iter().flatten().filter_map(|a| a.as_str()?.parse().ok()).collect();
+    if all.is_empty() {
+        all.extend(spec_str(service, "clusterIP").parse::<IpAddr>().ok());
+    }
+    if service_type(service) == "ExternalName" { Vec::new() } else { all }
+}
+
+impl Allocators {
+    pub(super) async fn addresses(
+        &self,
+        registry: &Registry,
+        write: &Write,
+        service: &mut Value,
+        old: Option<&Value>,
+        claim: &mut Claim,
+    ) -> Result<(), ApiError> {
+        let had = old.map(of).unwrap_or_default();
+        if service_type(service) == "ExternalName" {
+            claim.replaced.addresses = had;
+            return Ok(());
+        }
+        if spec_str(service, "clusterIP") == "None" {
+            return Ok(());
+        }
+        let mut all = of(service);
+        for address in all.iter().filter(|a| !had.contains(a)) {
+            self.take(registry, write, service, *address, &all).await?;
+            claim.taken.addresses.push(*address);
+        }
+        let families = service.pointer("/spec/ipFamilies").and_then(Value::as_array).cloned().unwrap_or_default();
+        for family in families.iter().skip(all.len()) {
+            let address = self.next(registry, write, service, family == "IPv4").await?;
+            claim.taken.addresses.push(address);
+            all.push(address);
+        }
+        write_addresses(service, &all);
+        Ok(())
+    }
+
+    /// Takes an address that was asked for.
+    async fn take(
+        &self,
+        registry: &Registry,
+        write: &Write,
+        service: &Value,
+        address: IpAddr,
+        all: &[IpAddr],
+    ) -> Result<(), ApiError> {
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let fail = |why: &str| {
+            let why = format!("failed to allocate IP {address}: {why}");
+            refused(service, "spec.clusterIPs", &json!(texts), &why)
+        };
+        if !self.cidrs(registry).iter().any(|cidr| usable(cidr, address)) {
+            return Err(fail("the provided network does not match the current range"));
+        }
+        match record(registry, write, service, address).await {
+            Err(StoreError::Exists) => Err(fail("provided IP is already allocated")),
+            Err(e) => Err(store_error(&e)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Takes a free address of a family.
+    async fn next(&self, registry: &Registry, write: &Write, service: &Value, v4: bool) -> Result<IpAddr, ApiError> {
+        for cidr in self.cidrs(registry).iter().filter(|cidr| cidr.addr().is_ipv4() == v4) {
+            for address in candidates(cidr) {
+                if known(registry, address) {
+                    continue;
+                }
+                match record(registry, write, service, address).await {
+                    Ok(()) => return Ok(address),
+                    Err(StoreError::Exists) => {}
+                    Err(e) => return Err(store_error(&e)),
+                }
+            }
+        }
+        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    /// The ranges of all ServiceCIDRs that are not going away; the flag's before there are any.
+    pub(super) fn cidrs(&self, registry: &Registry) -> Vec<IpNet> {
+        let Some(cache) = registry.caches.of(GROUP, "servicecidrs") else { return self.options.cidrs.clone() };
+        let mut all = self.options.cidrs.clone();
+        for entry in cache.snapshot(0).range("", "") {
+            let Ok(object) = entry.tree() else { continue };
+            let list = object.pointer("/spec/cidrs").and_then(Value::as_array);
+            let cidrs = list.into_iter().flatten().filter_map(|c| c.as_str()?.parse().ok());
+            if !object.is_being_deleted() {
+                all.extend(cidrs.filter(|cidr| !self.options.cidrs.contains(cidr)));
+            }
+        }
+        all
+    }
+}
+
+fn write_addresses(service: &mut Value, all: &[IpAddr]) {
+    let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let spec = object_at(service, "spec");
+    if let Some(first) = texts.first() {
+        spec.insert("clusterIP".into(), first.clone().into());
+        spec.insert("clusterIPs".into(), texts.into());
+    }
+}
+
+/// Whether a Service may have the address: the network and (IPv4) broadcast addresses are nobody's.
+fn usable(cidr: &IpNet, address: IpAddr) -> bool {
+    cidr.contains(&address) && address != cidr.network() && (address != cidr.broadcast() || address.is_ipv6())
+}
+
+fn known(registry: &Registry, address: IpAddr) -> bool {
+    registry.caches.of(GROUP, "ipaddresses").is_some_and(|cache| cache.get(&address.to_string()).is_some())
+}
+
+/// Random addresses of the upper part of the range first (the lower part is left to who asks for an address), then every
+/// address of a small range in turn.
+fn candidates(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
+    let size = size(cidr);
+    let reserved = (size / 16).clamp(16, 256).min(size / 2);
+    let (network, cidr) = (cidr.network(), *cidr);
+    let random = (0..TRIES).map(move |_| rand::rng().random_range(reserved..size.max(reserved + 1)));
+    random.chain(1..size.min(65_536)).map(move |offset| plus(network, offset)).filter(move |a| usable(&cidr, *a))
+}
+
+fn size(cidr: &IpNet) -> u64 {
+    1u64 << u32::from(cidr.max_prefix_len() - cidr.prefix_len()).min(40)
+}
+
+fn plus(network: IpAddr, offset: u64) -> IpAddr {
+    match network {
+        IpAddr::V4(a) => Ipv4Addr::from(u32::from(a).wrapping_add(u32::try_from(offset).unwrap_or(0))).into(),
+        IpAddr::V6(a) => Ipv6Addr::from(u128::from(a).wrapping_add(u128::from(offset))).into(),
+    }
+}
+
+/// The first address of a range that a Service may have: the API server's own.
+pub fn first(cidr: &IpNet) -> IpAddr {
+    plus(cidr.network(), 1)
+}
+
+/// Creates the IPAddress object, which is the lock.
+async fn record(registry: &Registry, write: &Write, service: &Value, address: IpAddr) -> Result<(), StoreError> {
+    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return Ok(()) };
+    let key = registry.caches.store_key(cache.kind(), "", &address.to_string());
+    if write.dry_run {
+        let taken = registry.store.read(&key).await?.is_some();
+        return if taken { Err(StoreError::Exists) } else { Ok(()) };
+    }
+    let object = ip_address(service, &write.namespace, address);
+    let stored = encode_stored(cache.kind().row, &object);
+    registry.store.create(&key, stored.into(), None).await.map(|_| ())
+}
+
+pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> Value {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+        "metadata": {
+            "name": address.to_string(), "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": time::now(),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family,
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": service.name()}},
+    })
+}
+
+/// Removes the IPAddress object.
+pub(super) async fn release(registry: &Registry, address: IpAddr) {
+    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return };
+    let key = registry.caches.store_key(cache.kind(), "", &address.to_string());
+    let done = match registry.store.read(&key).await {
+        Ok(Some(stored)) => registry.store.delete(&key, stored.revision).await.map(|_| ()),
+        Ok(None) => Ok(()),
+        Err(e) => Err(e),
+    };
+    if let Err(e) = done {
+        tracing::warn!(%address, error = %e, "an address could not be given back; the next start does it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn candidates_are_usable_and_cover_a_small_range() {
+        let cidr: IpNet = "10.0.0.0/29".parse().unwrap();
+        let all: std::collections::BTreeSet<IpAddr> = candidates(&cidr).collect();
+        assert_eq!(all.len(), 6);
+        assert_eq!(first(&cidr).to_string(), "10.0.0.1");
+    }
+}

@@ -1,0 +1,97 @@
+//! `ipFamilies`, `ipFamilyPolicy` and the shape of `clusterIPs`.
+
+use super::{ServiceOptions, refused, service_type, spec_str};
+use api_meta::{ApiError, meta::object_at};
+use serde_json::{Value, json};
+
+/// Fills in or clears what follows from the type and the cluster's families.
+pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    if service_type(service) == "ExternalName" {
+        clear_for_external_name(service, old);
+        return Ok(());
+    }
+    keep_old(service, old);
+    let cluster = cluster_families(options);
+    let headless_without_selector =
+        spec_str(service, "clusterIP") == "None" && service.pointer("/spec/selector").is_none();
+    let policy = match spec_str(service, "ipFamilyPolicy") {
+        "" if headless_without_selector => "RequireDualStack",
+        "" => "SingleStack",
+        policy => policy,
+    }
+    .to_owned();
+    if policy == "RequireDualStack" && cluster.len() < 2 && !headless_without_selector {
+        let why = "this cluster is not configured for dual-stack services";
+        return Err(refused(service, "spec.ipFamilyPolicy", &json!(policy), why));
+    }
+    let families = families(service, &cluster, &policy, headless_without_selector)?;
+    let spec = object_at(service, "spec");
+    spec.insert("ipFamilyPolicy".into(), policy.into());
+    spec.insert("ipFamilies".into(), families.into());
+    if spec.get("clusterIP").and_then(Value::as_str) == Some("None") {
+        spec.insert("clusterIPs".into(), json!(["None"]));
+    }
+    Ok(())
+}
+
+/// An update that leaves out what was allocated keeps it.
+fn keep_old(service: &mut Value, old: Option<&Value>) {
+    let Some(old) = old.filter(|old| service_type(old) != "ExternalName") else { return };
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        let Some(value) = old.pointer("/spec").and_then(|spec| spec.get(field)).cloned() else { continue };
+        let spec = object_at(service, "spec");
+        let empty = spec.get(field).is_none_or(|v| v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty));
+        if empty {
+            spec.insert(field.into(), value);
+        }
+    }
+}
+
+fn clear_for_external_name(service: &mut Value, old: Option<&Value>) {
+    let spec = object_at(service, "spec");
+    let mut cleared = vec!["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"];
+    if old.is_some_and(|old| service_type(old) != "ExternalName") {
+        cleared.extend(["clusterIP", "clusterIPs"]);
+    }
+    for field in cleared {
+        spec.remove(field);
+    }
+}
+
+pub(super) fn cluster_families(options: &ServiceOptions) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for cidr in &options.cidrs {
+        let family = if cidr.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+        if !all.contains(&family) {
+            all.push(family);
+        }
+    }
+    all
+}
+
+fn families(service: &Value, cluster: &[&'static str], policy: &str, any: bool) -> Result<Vec<String>, ApiError> {
+    let asked = service.pointer("/spec/ipFamilies").and_then(Value::as_array);
+    let mut families: Vec<String> = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    if families.is_empty() {
+        families.extend(family_of_address(service));
+    }
+    if let Some(at) = families.iter().position(|f| !any && !cluster.contains(&f.as_str())) {
+        let field = format!("spec.ipFamilies[{at}]");
+        return Err(refused(service, &field, &json!(families[at]), "not configured on this cluster"));
+    }
+    if families.is_empty() {
+        families.extend(cluster.first().map(|f| (*f).to_owned()));
+    }
+    let dual = policy != "SingleStack" && families.len() == 1;
+    if dual {
+        let all: &[&str] = if any { &["IPv4", "IPv6"] } else { cluster };
+        let first = families[0].clone();
+        families.extend(all.iter().filter(|f| **f != first).map(|f| (*f).to_owned()));
+    }
+    Ok(families)
+}
+
+fn family_of_address(service: &Value) -> Option<String> {
+    let address: std::net::IpAddr = spec_str(service, "clusterIP").parse().ok()?;
+    Some(if address.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned())
+}

@@ -1,0 +1,328 @@
+//! Node ports: one bitmap for the range, as upstream stores it.
+
+use super::{Allocators, Claim, refused, service_type};
+use crate::errors::store_error;
+use crate::registry::Registry;
+use crate::write::Write;
+use api_codec::{envelope, proto};
+use api_meta::{ApiError, meta::object_at};
+use apiserver_storage::StoreError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rand::seq::IteratorRandom;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+const KEY: &str = "/ranges/servicenodeports";
+const MESSAGE: &str = "k8s.io.api.core.v1.RangeAllocation";
+
+/// The node ports that a Service has, the health check's included.
+pub(super) fn of(service: &Value) -> Vec<u16> {
+    let mut all: Vec<u16> = list(service).iter().filter_map(number).collect();
+    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
+    all.extend(health.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn list(service: &Value) -> Vec<Value> {
+    service.pointer("/spec/ports").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn number(port: &Value) -> Option<u16> {
+    u16::try_from(port.get("nodePort")?.as_u64()?).ok().filter(|n| *n > 0)
+}
+
+/// Whether the Service has node ports at all.
+fn needs_ports(service: &Value) -> bool {
+    match service_type(service) {
+        "NodePort" => true,
+        "LoadBalancer" => {
+            service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool) != Some(false)
+        }
+        _ => false,
+    }
+}
+
+fn needs_health_check(service: &Value) -> bool {
+    service_type(service) == "LoadBalancer" && super::spec_str(service, "externalTrafficPolicy") == "Local"
+}
+
+impl Allocators {
+    pub(super) async fn ports(
+        &self,
+        registry: &Registry,
+        write: &Write,
+        service: &mut Value,
+        old: Option<&Value>,
+        claim: &mut Claim,
+    ) -> Result<(), ApiError> {
+        let had = old.map(of).unwrap_or_default();
+        drop_unneeded(service);
+        keep_old(service, old);
+        if needs_ports(service) || needs_health_check(service) || !of(service).is_empty() {
+            let taken = self.allocate(registry, write, service, &had).await?;
+            claim.taken.ports = taken;
+        }
+        let now = of(service);
+        claim.replaced.ports = had.into_iter().filter(|port| !now.contains(port)).collect();
+        Ok(())
+    }
+
+    /// Takes ports in the bitmap and writes them into the Service; returns those that are new.
+    async fn allocate(
+        &self,
+        registry: &Registry,
+        write: &Write,
+        service: &mut Value,
+        had: &[u16],
+    ) -> Result<Vec<u16>, ApiError> {
+        loop {
+            let (mut bitmap, revision) = read(registry, &self.options.node_ports).await.map_err(|e| store_error(&e))?;
+            let mut candidate = service.clone();
+            let taken = choose(&mut candidate, &self.options.node_ports, &mut bitmap, had)?;
+            let done = match taken.is_empty() || write.dry_run {
+                true => Ok(()),
+                false => write_back(registry, &self.options.node_ports, &bitmap, revision).await,
+            };
+            match done {
+                Err(StoreError::Conflict(_) | StoreError::Exists) => {}
+                Err(e) => return Err(store_error(&e)),
+                Ok(()) => {
+                    *service = candidate;
+                    return Ok(if write.dry_run { Vec::new() } else { taken });
+                }
+            }
+        }
+    }
+}
+
+/// A Service that became a plain ClusterIP loses its node ports.
+fn drop_unneeded(service: &mut Value) {
+    let health = needs_health_check(service);
+    let plain = matches!(service_type(service), "ClusterIP" | "ExternalName");
+    let spec = object_at(service, "spec");
+    if !health {
+        spec.remove("healthCheckNodePort");
+    }
+    if !plain {
+        return;
+    }
+    spec.remove("allocateLoadBalancerNodePorts");
+    // External addresses make a ClusterIP Service one that is reached from outside.
+    let reached = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+    if !reached {
+        spec.remove("externalTrafficPolicy");
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(port) = port.as_object_mut() {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// An update that leaves out node ports keeps those of the same port and protocol.
+fn keep_old(service: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    if !needs_ports(service) {
+        return;
+    }
+    if needs_health_check(service)
+        && service.pointer("/spec/healthCheckNodePort").is_none()
+        && let Some(port) = old.pointer("/spec/healthCheckNodePort").cloned()
+    {
+        object_at(service, "spec").insert("healthCheckNodePort".into(), port);
+    }
+    let known = list(old);
+    let same = |a: &Value, b: &Value| a.get("port") == b.get("port") && a.get("protocol") == b.get("protocol");
+    let mut given: BTreeSet<u16> = list(service).iter().filter_map(number).collect();
+    for port in object_at(service, "spec").get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if number(port).is_some() {
+            continue;
+        }
+        let Some(kept) = known.iter().find(|k| same(k, port)).and_then(number) else { continue };
+        if given.insert(kept)
+            && let Some(port) = port.as_object_mut()
+        {
+            port.insert("nodePort".into(), kept.into());
+        }
+    }
+}
+
+/// Gives every port that needs one a number; returns the numbers that are new.
+fn choose(
+    service: &mut Value,
+    range: &RangeInclusive<u16>,
+    bitmap: &mut BTreeSet<u16>,
+    had: &[u16],
+) -> Result<Vec<u16>, ApiError> {
+    let mut taken = Vec::new();
+    // One number may serve several protocols of the same Service.
+    let mut own: BTreeSet<u16> = had.iter().copied().collect();
+    let wanted: Vec<Option<u16>> = list(service).iter().map(number).collect();
+    for (at, port) in wanted.iter().enumerate().filter_map(|(at, port)| Some((at, (*port)?))) {
+        if own.contains(&port) {
+            continue;
+        }
+        let field = format!("spec.ports[{at}].nodePort");
+        take(service, range, bitmap, port, &field)?;
+        own.insert(port);
+        taken.push(port);
+    }
+    if let Some(port) =
+        service.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64).and_then(|n| u16::try_from(n).ok())
+        && !own.contains(&port)
+        && port > 0
+    {
+        take(service, range, bitmap, port, "spec.healthCheckNodePort")?;
+        taken.push(port);
+    }
+    if needs_ports(service) {
+        for at in wanted.iter().enumerate().filter(|(_, port)| port.is_none()).map(|(at, _)| at) {
+            let port = next(range, bitmap)?;
+            taken.push(port);
+            if let Some(Value::Object(entry)) = service.pointer_mut(&format!("/spec/ports/{at}")) {
+                entry.insert("nodePort".into(), port.into());
+            }
+        }
+    }
+    if needs_health_check(service) && service.pointer("/spec/healthCheckNodePort").is_none() {
+        let port = next(range, bitmap)?;
+        taken.push(port);
+        object_at(service, "spec").insert("healthCheckNodePort".into(), port.into());
+    }
+    Ok(taken)
+}
+
+fn take(
+    service: &Value,
+    range: &RangeInclusive<u16>,
+    bitmap: &mut BTreeSet<u16>,
+    port: u16,
+    field: &str,
+) -> Result<(), ApiError> {
+    if !range.contains(&port) {
+        let why = format!(
+            "provided port is not in the valid range. The range of valid ports is {}-{}",
+            range.start(),
+            range.end()
+        );
+        return Err(refused(service, field, &json!(port), &why));
+    }
+    if !bitmap.insert(port) {
+        return Err(refused(service, field, &json!(port), "provided port is already allocated"));
+    }
+    Ok(())
+}
+
+fn next(range: &RangeInclusive<u16>, bitmap: &mut BTreeSet<u16>) -> Result<u16, ApiError> {
+    let free = range.clone().filter(|port| !bitmap.contains(port)).choose(&mut rand::rng());
+    let port = free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
+    bitmap.insert(port);
+    Ok(port)
+}
+
+/// Frees ports.
+pub(super) async fn release(registry: &Registry, range: &RangeInclusive<u16>, ports: &[u16]) -> Result<(), StoreError> {
+    change(registry, range, |bitmap| bitmap.retain(|port| !ports.contains(port))).await
+}
+
+/// Sets the bitmap to exactly these ports.
+pub(super) async fn reset(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+    ports: &BTreeSet<u16>,
+) -> Result<(), StoreError> {
+    change(registry, range, |bitmap| bitmap.clone_from(ports)).await
+}
+
+async fn change(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+    change: impl Fn(&mut BTreeSet<u16>),
+) -> Result<(), StoreError> {
+    loop {
+        let (mut bitmap, revision) = read(registry, range).await?;
+        let before = bitmap.clone();
+        change(&mut bitmap);
+        if bitmap == before {
+            return Ok(());
+        }
+        match write_back(registry, range, &bitmap, revision).await {
+            Err(StoreError::Conflict(_) | StoreError::Exists) => {}
+            other => return other,
+        }
+    }
+}
+
+fn key(registry: &Registry) -> String {
+    format!("{}{KEY}", registry.caches.root())
+}
+
+async fn read(registry: &Registry, range: &RangeInclusive<u16>) -> Result<(BTreeSet<u16>, i64), StoreError> {
+    let Some(stored) = registry.store.read(&key(registry)).await? else { return Ok((BTreeSet::new(), 0)) };
+    let message = api_message()?;
+    let broken =
+        |e: &dyn std::fmt::Display| StoreError::Failed(format!("the node port allocation can't be decoded: {e}"));
+    let frame = envelope::unwrap(&stored.value).map_err(|e| broken(&e))?;
+    let object = proto::decode(message, frame.raw).map_err(|e| broken(&e))?;
+    let bytes =
+        STANDARD.decode(object.get("data").and_then(Value::as_str).unwrap_or_default()).map_err(|e| broken(&e))?;
+    Ok((ports_of(&bytes, *range.start()), stored.revision))
+}
+
+async fn write_back(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+    ports: &BTreeSet<u16>,
+    revision: i64,
+) -> Result<(), StoreError> {
+    let data = STANDARD.encode(bitmap_of(ports, *range.start()));
+    let object = json!({"metadata": {}, "range": format!("{}-{}", range.start(), range.end()), "data": data});
+    let bytes = envelope::wrap("v1", "RangeAllocation", &proto::encode(api_message()?, &object)).into();
+    let key = key(registry);
+    let done = match revision {
+        0 => registry.store.create(&key, bytes, None).await,
+        revision => registry.store.update(&key, bytes, revision, None).await,
+    };
+    done.map(|_| ())
+}
+
+fn api_message() -> Result<&'static api_schema::Message, StoreError> {
+    api_schema::schema().message(MESSAGE).ok_or_else(|| StoreError::Failed(format!("the schema has no {MESSAGE}")))
+}
+
+/// Upstream's form: a big-endian integer whose bit N is the range's port N.
+fn bitmap_of(ports: &BTreeSet<u16>, first: u16) -> Vec<u8> {
+    let highest = ports.last().map_or(0, |last| usize::from(last.saturating_sub(first)) / 8 + 1);
+    let mut bytes = vec![0u8; highest];
+    for offset in ports.iter().map(|port| usize::from(port.saturating_sub(first))) {
+        if let Some(byte) = bytes.get_mut(highest - 1 - offset / 8) {
+            *byte |= 1 << (offset % 8);
+        }
+    }
+    bytes
+}
+
+fn ports_of(bytes: &[u8], first: u16) -> BTreeSet<u16> {
+    let bits = bytes
+        .iter()
+        .rev()
+        .enumerate()
+        .flat_map(|(at, byte)| (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit));
+    bits.filter_map(|offset| u16::try_from(offset).ok()?.checked_add(first)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bitmaps_are_read_back() {
+        let ports = BTreeSet::from([30000, 30007, 30008, 32767]);
+        assert_eq!(ports_of(&bitmap_of(&ports, 30000), 30000), ports);
+        assert_eq!(bitmap_of(&BTreeSet::from([30009]), 30000), [2, 0]);
+    }
+}

@@ -1,0 +1,11 @@
+//! Subresources whose body is not the object itself.
+//!
+//! Status, approval, ephemeralcontainers and resize are ordinary updates whose strategy keeps everything else as it is.
+
+mod bind;
+mod evict;
+mod scale;
+mod token;
+
+pub use evict::Eviction;
+pub use scale::{scale_of, selector_text};

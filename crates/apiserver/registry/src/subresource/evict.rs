@@ -1,0 +1,159 @@
+//! Eviction: a delete that disruption budgets may refuse.
+
+use crate::delete_options::DeleteOptions;
+use crate::registry::Registry;
+use crate::update::{Mode, Update};
+use crate::write::Write;
+use api_meta::{ApiError, Cause, Details, Meta, Reason, Selector, meta, time};
+use apiserver_request::Operation;
+use serde_json::{Value, json};
+
+const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+/// A POST of an Eviction.
+pub struct Eviction {
+    /// The body.
+    pub body: Value,
+}
+
+impl Registry {
+    /// Deletes the pod if its disruption budget allows.
+    pub async fn evict(&self, write: &mut Write, eviction: Eviction) -> Result<(), ApiError> {
+        let named = eviction.body.name();
+        if !named.is_empty() && named != write.name {
+            return Err(ApiError::bad_request(format!(
+                "name in URL does not match name in Eviction object: {named:?}"
+            )));
+        }
+        let pod = self.get(write.row, &write.namespace, &write.name, "").await?.tree_as(write.row)?;
+        let name = write.name.clone();
+        let mut request = write.admission(Operation::Create, &name, eviction.body, None);
+        self.admit(&mut request).await?;
+        self.validate(&request).await?;
+        let mut options = DeleteOptions::read(request.object.get("deleteOptions").cloned().unwrap_or_default())?;
+        options.dry_run |= write.dry_run;
+        if !needs_no_budget(&pod) {
+            self.spend_budget(&pod, options.dry_run).await?;
+            options.uid = options.uid.or_else(|| Some(pod.uid().to_owned()));
+        }
+        if !options.dry_run && !pod.is_being_deleted() {
+            self.mark_disrupted(write, &pod).await?;
+        }
+        let mut delete = Write { subresource: String::new(), ..write.clone() };
+        self.delete(&mut delete, &options).await.map(|_| ())
+    }
+
+    /// Says on the pod why it goes, for those who count failures.
+    async fn mark_disrupted(&self, write: &Write, pod: &Value) -> Result<(), ApiError> {
+        let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
+        let change = |pod: &Value| Ok(disrupted(pod));
+        self.update(&mut mark, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+    }
+
+    async fn spend_budget(&self, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
+        let budgets = self.budgets_of(pod);
+        let budget = match budgets.as_slice() {
+            [] => return Ok(()),
+            [one] => one,
+            _ => {
+                let text =
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                return Err(ApiError::internal(text));
+            }
+        };
+        let Some(row) = api_kinds::find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+        let mut write = Write::internal(row, pod.namespace(), budget.name());
+        write.dry_run = dry_run;
+        let change = |budget: &Value| spend(budget, pod);
+        self.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+    }
+
+    fn budgets_of(&self, pod: &Value) -> Vec<Value> {
+        let Some(cache) = self.caches.of("policy", "poddisruptionbudgets") else { return Vec::new() };
+        let prefix = format!("{}/", pod.namespace());
+        let snapshot = cache.snapshot(0);
+        let budgets = snapshot.range(&prefix, "").filter_map(|entry| entry.tree().ok());
+        budgets.filter(|budget| selects(budget, pod)).collect()
+    }
+}
+
+fn disrupted(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastTransitionTime": time::now(),
+    });
+    let conditions = meta::object_at(&mut pod, "status").entry("conditions").or_insert_with(|| json!([]));
+    if let Some(all) = conditions.as_array_mut() {
+        all.retain(|c| c.get("type") != condition.get("type"));
+        all.push(condition);
+    }
+    pod
+}
+
+fn selects(budget: &Value, pod: &Value) -> bool {
+    let selector = budget.pointer("/spec/selector").unwrap_or(&Value::Null);
+    let selector = Selector::from_label_selector(selector).ok().flatten();
+    selector.is_some_and(|selector| selector.matches_map(pod.labels()))
+}
+
+/// Pods that have ended, have not begun or are on their way out disrupt nothing.
+fn needs_no_budget(pod: &Value) -> bool {
+    matches!(meta::str_at(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending") || pod.is_being_deleted()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = |c: &Value| c.get("type") == Some(&json!("Ready")) && c.get("status") == Some(&json!("True"));
+    conditions.is_some_and(|all| all.iter().any(ready))
+}
+
+/// The budget after the eviction, or why there is none left.
+fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
+    let number = |path: &str| budget.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+    let (healthy, desired) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));
+    let policy = meta::str_at(budget, &["spec", "unhealthyPodEvictionPolicy"]);
+    if !is_ready(pod) && (policy == "AlwaysAllow" || (healthy >= desired && desired > 0)) {
+        return Ok(budget.clone());
+    }
+    if number("/status/observedGeneration") < number("/metadata/generation") {
+        let why = format!("The disruption budget {} is still being processed by the server.", budget.name());
+        return Err(refused(&why, 10));
+    }
+    let allowed = number("/status/disruptionsAllowed");
+    if allowed <= 0 {
+        let name = budget.name();
+        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        return Err(refused(&why, 0));
+    }
+    let mut budget = budget.clone();
+    let status = meta::object_at(&mut budget, "status");
+    status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+    let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
+    if let Some(disrupted) = disrupted.as_object_mut() {
+        disrupted.insert(pod.name().to_owned(), time::now().into());
+    }
+    Ok(budget)
+}
+
+fn refused(why: &str, retry_after_seconds: i32) -> ApiError {
+    let cause = Cause { reason: "DisruptionBudget".into(), message: why.into(), ..Cause::default() };
+    let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
+    ApiError::new(Reason::TooManyRequests, REFUSED).with_details(details)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_until_it_is_gone() {
+        let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let budget = json!({"metadata": {"name": "b", "generation": 1},
+            "status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}});
+        let spent = spend(&budget, &pod).unwrap();
+        assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+        assert_eq!(spend(&spent, &pod).unwrap_err().code(), 429);
+    }
+}

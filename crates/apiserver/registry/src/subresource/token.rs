@@ -1,0 +1,22 @@
+//! TokenRequest.
+
+use crate::registry::Registry;
+use crate::write::Write;
+use api_meta::ApiError;
+use apiserver_request::Operation;
+use serde_json::Value;
+
+impl Registry {
+    /// POST of a TokenRequest for a ServiceAccount.
+    pub async fn request_token(&self, write: &mut Write, request: Value) -> Result<Value, ApiError> {
+        let Some(issuer) = &self.options.tokens else {
+            return Err(ApiError::no_such_path());
+        };
+        let account = self.get(write.row, &write.namespace, &write.name, "").await?.tree_as(write.row)?;
+        let name = write.name.clone();
+        let mut admission = write.admission(Operation::Create, &name, request, None);
+        self.admit(&mut admission).await?;
+        self.validate(&admission).await?;
+        issuer.issue(&account, admission.object).await
+    }
+}

@@ -1,0 +1,233 @@
+//! Update: read, change, check, compare-and-swap; again when somebody was faster.
+//!
+//! The first attempt uses the cached object. A refusal that may come from a stale object is repeated on the live one.
+
+use crate::create::name_mismatch;
+use crate::errors::store_error;
+use crate::meta;
+use crate::registry::Registry;
+use crate::write::Write;
+use api_codec::json;
+use api_meta::{ApiError, Meta, Reason};
+use api_validation::{as_stored, default_object, prepare_update, validate_update};
+use apiserver_convert::{convert, encode_stored};
+use apiserver_request::Operation;
+use apiserver_storage::StoreError;
+use serde_json::Value;
+
+const ATTEMPTS: usize = 100;
+
+/// Makes the new object from the present one.
+pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync);
+
+/// An update.
+pub struct Update<'a> {
+    /// Makes the new object; called again for each attempt.
+    pub change: Change<'a>,
+    /// PUT: the body's UID is a precondition (409) rather than an immutable field (422).
+    pub replaces: bool,
+    /// Which checks the new object goes through.
+    pub mode: Mode,
+}
+
+/// Which checks a change goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Defaults, strategy, admission, validation.
+    Full,
+    /// As `Full`, but the strategy and the rules are those of the object itself, whatever the subresource.
+    Scale,
+    /// The server changes what clients may not: none.
+    Raw,
+}
+
+impl Mode {
+    fn is_checked(self) -> bool {
+        self != Mode::Raw
+    }
+
+    fn subresource(self, write: &Write) -> &str {
+        if self == Mode::Scale { "" } else { &write.subresource }
+    }
+}
+
+enum Outcome {
+    Done(Value),
+    /// Somebody was faster.
+    Again,
+}
+
+impl Registry {
+    /// Changes an object; returns it as stored.
+    pub async fn update(&self, write: &mut Write, update: &Update<'_>) -> Result<Value, ApiError> {
+        let kind = self.cache(write)?.kind().clone();
+        let key = self.caches.store_key(&kind, &write.namespace, &write.name);
+        let mut live = false;
+        for _ in 0..ATTEMPTS {
+            let found = self.present(write, &key, live).await?;
+            let Some((old, revision)) = found else {
+                if live {
+                    return Err(write.not_found());
+                }
+                live = true;
+                continue;
+            };
+            write.warnings.clear();
+            match self.attempt(write, update, &key, old, revision).await {
+                Ok(Outcome::Done(object)) => return Ok(object),
+                Ok(Outcome::Again) => live = true,
+                Err(_) if !live => live = true,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(ApiError::stale(write.row.group, write.row.plural, &write.name))
+    }
+
+    /// The present object in the client's version with its revision, cached or live.
+    async fn present(&self, write: &Write, key: &str, live: bool) -> Result<Option<(Value, i64)>, ApiError> {
+        if live {
+            return self.live_entry(write, key, &write.name).await;
+        }
+        let cache = self.cache(write)?;
+        let Some(entry) = cache.get(&cache.kind().key(&write.namespace, &write.name)) else { return Ok(None) };
+        Ok(Some((entry.tree_as(write.row)?, entry.revision)))
+    }
+
+    async fn attempt(
+        &self,
+        write: &mut Write,
+        update: &Update<'_>,
+        key: &str,
+        mut old: Value,
+        revision: i64,
+    ) -> Result<Outcome, ApiError> {
+        if update.mode.is_checked() {
+            // Defaults that are not stored must not look like a change.
+            default_object(write.kind(), &mut old);
+        }
+        let mut new = (update.change)(&old)?;
+        identify(write, update, &mut new, &old, revision)?;
+        meta::carry_over(&mut new, &old);
+        if update.mode.is_checked() {
+            default_object(write.kind(), &mut new);
+            prepare_update(write.kind(), update.mode.subresource(write), &mut new, &old);
+            as_stored(write.kind(), &mut new);
+            if !write.applies {
+                write.track(Some(&old), &mut new);
+            }
+            new = self.admit_update(write, new, &old).await?;
+            default_object(write.kind(), &mut new);
+            json::canonicalize(write.row.message, &mut new);
+            as_stored(write.kind(), &mut new);
+        }
+        let claim = self.options.services.claim_for(self, write, &mut new, Some(&old)).await?;
+        let done = self.swap(write, update, key, new, old, revision).await;
+        if !matches!(done, Ok(Outcome::Done(_))) || write.dry_run {
+            self.options.services.give_back(self, claim).await;
+        } else {
+            self.options.services.release_replaced(self, claim).await;
+        }
+        done
+    }
+
+    async fn admit_update(&self, write: &mut Write, new: Value, old: &Value) -> Result<Value, ApiError> {
+        let name = write.name.clone();
+        let mut request = write.admission(Operation::Update, &name, new, Some(old.clone()));
+        self.admit(&mut request).await?;
+        let (object, warnings) = (request.object, request.warnings);
+        write.warnings.extend(warnings);
+        Ok(object)
+    }
+
+    async fn swap(
+        &self,
+        write: &mut Write,
+        update: &Update<'_>,
+        key: &str,
+        new: Value,
+        old: Value,
+        revision: i64,
+    ) -> Result<Outcome, ApiError> {
+        let name = write.name.clone();
+        let mut new = new;
+        if update.mode.is_checked() {
+            write.check(&name, validate_update(write.kind(), update.mode.subresource(write), &new, &old))?;
+            let request = write.admission(Operation::Update, &name, new, Some(old.clone()));
+            self.validate(&request).await?;
+            let (object, warnings) = (request.object, request.warnings);
+            write.warnings.extend(warnings);
+            new = object;
+        }
+        meta::set_revision(&mut new, revision);
+        if new == old || write.dry_run {
+            return Ok(Outcome::Done(new));
+        }
+        self.store_change(write, key, new, revision).await
+    }
+
+    async fn store_change(&self, write: &Write, key: &str, mut new: Value, revision: i64) -> Result<Outcome, ApiError> {
+        if ends_deletion(write, &new) {
+            let removed = self.store.delete(key, revision).await;
+            return self.outcome(removed, |_| new);
+        }
+        let kind = self.cache(write)?.kind();
+        let mut bare = new.clone();
+        bare.metadata_mut().remove("resourceVersion");
+        let stored = encode_stored(kind.row, &convert(write.row, kind.row, bare));
+        let written = self.store.update(key, stored.into(), revision, self.ttl(write)).await;
+        self.outcome(written, |revision| {
+            meta::set_revision(&mut new, revision);
+            new
+        })
+    }
+
+    fn outcome(&self, result: Result<i64, StoreError>, object: impl FnOnce(i64) -> Value) -> Result<Outcome, ApiError> {
+        match result {
+            Ok(revision) => Ok(Outcome::Done(object(revision))),
+            Err(StoreError::Conflict(_)) => Ok(Outcome::Again),
+            Err(e) => Err(store_error(&e)),
+        }
+    }
+}
+
+/// Name, UID and resourceVersion of the new object against the present one.
+fn identify(write: &Write, update: &Update<'_>, new: &mut Value, old: &Value, revision: i64) -> Result<(), ApiError> {
+    if new.name().is_empty() {
+        let name = old.name().to_owned();
+        new.set_meta_str("name", &name);
+    } else if new.name() != write.name {
+        return Err(name_mismatch(new.name(), &write.name));
+    }
+    if !new.namespace().is_empty() && new.namespace() != write.namespace {
+        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(text));
+    }
+    if update.replaces && !new.uid().is_empty() && new.uid() != old.uid() {
+        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", new.uid(), old.uid());
+        return Err(ApiError::new(Reason::Conflict, write.conflict(&why).message).with_details(details(write)));
+    }
+    match meta::revision_of(new)? {
+        0 => Ok(()),
+        wanted if wanted == revision => Ok(()),
+        _ => Err(ApiError::stale(write.row.group, write.row.plural, &write.name)),
+    }
+}
+
+fn details(write: &Write) -> api_meta::Details {
+    api_meta::Details {
+        name: write.name.clone(),
+        group: write.row.group.into(),
+        kind: write.row.plural.into(),
+        ..Default::default()
+    }
+}
+
+/// Whether nothing holds an object that is being deleted any more.
+pub(crate) fn ends_deletion(write: &Write, object: &Value) -> bool {
+    let grace =
+        object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0);
+    let held_as_namespace = write.row.plural == "namespaces"
+        && write.row.group.is_empty()
+        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+    object.is_being_deleted() && grace == 0 && object.finalizers().is_empty() && !held_as_namespace
+}

@@ -1,0 +1,126 @@
+//! What a write is about: who, which object, how.
+
+use api_kinds::Resource;
+use api_meta::{ApiError, time};
+use api_validation::{FieldError, Kind, to_api_error};
+use apiserver_fields::{Writer, track_update};
+use apiserver_request::{AdmissionRequest, Operation, User};
+use serde_json::Value;
+
+/// A write's circumstances.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Who writes.
+    pub user: User,
+    /// The resource in the version that the client speaks.
+    pub row: &'static Resource,
+    /// Subresource, empty for the object itself.
+    pub subresource: String,
+    /// Namespace, empty for cluster scope.
+    pub namespace: String,
+    /// Name; empty for creates and deletecollection.
+    pub name: String,
+    /// `dryRun=All`.
+    pub dry_run: bool,
+    /// `fieldManager`, or what the user agent says.
+    pub manager: String,
+    /// Server-side apply: ownership was recorded with the merge.
+    pub applies: bool,
+    /// The options object as JSON, for admission.
+    pub options: Value,
+    /// Warnings for the client.
+    pub warnings: Vec<String>,
+}
+
+impl Write {
+    /// A write by the server itself.
+    pub fn internal(row: &'static Resource, namespace: &str, name: &str) -> Self {
+        let groups = vec![User::MASTERS.to_owned(), "system:authenticated".to_owned()];
+        Write {
+            user: User { name: "system:apiserver".into(), groups, ..User::default() },
+            row,
+            subresource: String::new(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            dry_run: false,
+            manager: "kube-apiserver".into(),
+            applies: false,
+            options: Value::Null,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The kind, for defaults and validation.
+    pub fn kind(&self) -> Kind<'static> {
+        Kind { group: self.row.group, version: self.row.version, kind: self.row.kind, namespaced: self.row.namespaced }
+    }
+
+    /// Records in `managedFields` what this write changes.
+    pub(crate) fn track(&self, old: Option<&Value>, new: &mut Value) {
+        self.as_writer(|writer| track_update(writer, old, new));
+    }
+
+    /// Calls `then` with this write's field manager.
+    pub fn as_writer<T>(&self, then: impl FnOnce(&Writer<'_>) -> T) -> T {
+        then(&Writer {
+            manager: &self.manager,
+            api_version: &self.row.api_version(),
+            subresource: &self.subresource,
+            message: self.row.message,
+            ignored: self.ignored(),
+            now: &time::now(),
+        })
+    }
+
+    /// What writes of the object itself do not set.
+    fn ignored(&self) -> &'static [&'static str] {
+        match (self.subresource.as_str(), self.row.group, self.row.plural) {
+            ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
+            ("status", "certificates.k8s.io", "certificatesigningrequests") | ("status", "", "nodes") => &["metadata"],
+            ("", ..) if self.row.subresource("status").is_some() => &["status"],
+            _ => &[],
+        }
+    }
+
+    /// 404 for this object.
+    pub fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.row.group, self.row.plural, &self.name)
+    }
+
+    /// 409 for this object.
+    pub fn conflict(&self, why: &str) -> ApiError {
+        ApiError::conflict(self.row.group, self.row.plural, &self.name, why)
+    }
+
+    /// 422 with these causes, when there are any.
+    pub fn check(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
+        if errors.is_empty() { Ok(()) } else { Err(to_api_error(self.kind(), name, errors)) }
+    }
+
+    /// What admission sees.
+    pub fn admission<'a>(
+        &'a self,
+        operation: Operation,
+        name: &'a str,
+        object: Value,
+        old: Option<Value>,
+    ) -> AdmissionRequest<'a> {
+        let subresource = self.row.subresource(&self.subresource);
+        AdmissionRequest {
+            operation,
+            user: &self.user,
+            group: self.row.group,
+            version: self.row.version,
+            resource: self.row.plural,
+            subresource: &self.subresource,
+            kind: subresource.map_or(self.row.kind, |s| s.kind),
+            namespace: &self.namespace,
+            name,
+            object,
+            old,
+            options: self.options.clone(),
+            dry_run: self.dry_run,
+            warnings: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Admission: the last look at a write before validation and storage.
+
+use crate::User;
+use api_meta::ApiError;
+use serde_json::Value;
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or a POST to a subresource.
+    Create,
+    /// PUT or PATCH.
+    Update,
+    /// DELETE of one object (deletecollection asks for each).
+    Delete,
+    /// exec, attach, portforward, proxy.
+    Connect,
+}
+
+/// One write, with the true old and new objects.
+#[derive(Debug)]
+pub struct AdmissionRequest<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// Who does it.
+    pub user: &'a User,
+    /// API group, empty for core.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Plural resource name.
+    pub resource: &'a str,
+    /// Subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// Kind of `object`.
+    pub kind: &'a str,
+    /// Namespace, empty for cluster scope.
+    pub namespace: &'a str,
+    /// Name; may be empty for creates with generateName until the name was made.
+    pub name: &'a str,
+    /// Create, Update, Connect: the new object (for Connect, the options). Delete: null.
+    pub object: Value,
+    /// Update, Delete: the stored object.
+    pub old: Option<Value>,
+    /// The request's options object (DeleteOptions, CreateOptions, ...), or null.
+    pub options: Value,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// Warnings for the client, sent as headers.
+    pub warnings: Vec<String>,
+}
+
+/// One admission plugin. Mutating plugins run first, in the table's order, then the validating ones.
+#[async_trait::async_trait]
+pub trait Admission: Send + Sync {
+    /// The plugin's name as in `--enable-admission-plugins`.
+    fn name(&self) -> &'static str;
+    /// May change `request.object`.
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let _ = request;
+        Ok(())
+    }
+    /// Sees the final object.
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let _ = request;
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Read access to the watch caches for authenticators, authorisers and admission.
+
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A resource without its version: caches are per group and resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// API group, empty for core.
+    pub group: String,
+    /// Plural name.
+    pub resource: String,
+}
+
+impl GroupResource {
+    /// A resource of `group` (empty for core).
+    pub fn new(group: &str, resource: &str) -> Self {
+        GroupResource { group: group.into(), resource: resource.into() }
+    }
+}
+
+/// A change of one cached object, in the storage version's form.
+#[derive(Clone, Debug)]
+pub enum ObjectEvent {
+    /// Created or changed.
+    Applied(Arc<Value>),
+    /// Gone; the last state.
+    Deleted(Arc<Value>),
+}
+
+/// Receives changes in the cache's order. Runs on the cache's task: must be quick and may not block.
+pub trait Observer: Send + Sync {
+    /// One change.
+    fn changed(&self, resource: &GroupResource, event: &ObjectEvent);
+}
+
+/// The caches as the pipeline's stages see them.
+#[async_trait::async_trait]
+pub trait Objects: Send + Sync {
+    /// The object as the cache has it (it may lag behind the store by a moment).
+    fn cached(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    /// All cached objects of a namespace (`None`: of all namespaces).
+    fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>>;
+    /// The object as the store has it now (one read of the store).
+    async fn live(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, api_meta::ApiError>;
+    /// Replays the present objects to `observer`, then every change.
+    fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>);
+    /// True when every cache has its first list.
+    fn ready(&self) -> bool;
+}

@@ -1,0 +1,182 @@
+//! Namespaces, priority classes, flow control, the default ServiceCIDR, and what extension servers have to know.
+
+use super::{create_missing, present, row};
+use crate::options::ServerOptions;
+use crate::server::Server;
+use api_kinds::Resource;
+use api_meta::{ApiError, time};
+use apiserver_registry::{Mode, Update, Write};
+use futures::FutureExt;
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
+
+/// Makes the namespaces.
+pub async fn namespaces(server: &Server) -> Result<(), ApiError> {
+    let spaces = NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+    all_missing(server, row("", "namespaces")?, spaces).await
+}
+
+/// Makes all others, once there are namespaces.
+pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
+    let (classes, schemas, levels) = (
+        row("scheduling.k8s.io", "priorityclasses")?,
+        row("flowcontrol.apiserver.k8s.io", "flowschemas")?,
+        row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")?,
+    );
+    let parts = [
+        all_missing(server, classes, priority_classes()).boxed(),
+        all_missing(server, levels, priority_levels()).boxed(),
+        all_missing(server, schemas, flow_schemas()).boxed(),
+        service_cidr(server, options).boxed(),
+        extension_servers(server, options).boxed(),
+    ];
+    try_join_all(parts).await.map(|_| ())
+}
+
+/// Makes what is missing, all at a time.
+async fn all_missing(server: &Server, row: &'static Resource, objects: Vec<Value>) -> Result<(), ApiError> {
+    let each: Vec<_> = objects.into_iter().map(|object| create_missing(server, row, object).boxed()).collect();
+    try_join_all(each).await.map(|_| ())
+}
+
+fn priority_classes() -> Vec<Value> {
+    let class = |name: &str, value: i64, about: &str| {
+        json!({"metadata": {"name": name}, "value": value,
+            "description": format!("Used for system critical pods that {about}.")})
+    };
+    vec![
+        class("system-node-critical", 2_000_001_000, "must not be moved from their current node"),
+        class(
+            "system-cluster-critical",
+            2_000_000_000,
+            "must run in the cluster, but can be moved to another node if necessary",
+        ),
+    ]
+}
+
+fn priority_levels() -> Vec<Value> {
+    let hands = |queues: i64, hand: i64| json!({"type": "Queue", "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50}});
+    let queues = |queues: i64| hands(queues, 6);
+    let limited = |name: &str, shares: i64, lendable: i64, response: Value| {
+        json!({"metadata": {"name": name, "annotations": auto()}, "spec": {"type": "Limited",
+            "limited": {"nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response}}})
+    };
+    let exempt = json!({"metadata": {"name": "exempt", "annotations": auto()},
+        "spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}});
+    vec![
+        exempt,
+        limited("catch-all", 5, 0, json!({"type": "Reject"})),
+        limited("global-default", 20, 50, queues(128)),
+        limited("leader-election", 10, 0, hands(16, 4)),
+        limited("node-high", 40, 25, queues(64)),
+        limited("system", 30, 33, queues(64)),
+        limited("workload-high", 40, 50, queues(128)),
+        limited("workload-low", 100, 90, queues(128)),
+    ]
+}
+
+fn auto() -> Value {
+    json!({"apf.kubernetes.io/autoupdate-spec": "true"})
+}
+
+fn flow_schemas() -> Vec<Value> {
+    let everything = json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+        "namespaces": ["*"]}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]});
+    let groups = |names: &[&str]| -> Value {
+        names.iter().map(|name| json!({"kind": "Group", "group": {"name": name}})).collect()
+    };
+    let schema = |name: &str, level: &str, precedence: i64, distinguisher: Option<&str>, subjects: Value| {
+        let mut rule = everything.clone();
+        rule["subjects"] = subjects;
+        let mut spec =
+            json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": [rule]});
+        if let Some(method) = distinguisher {
+            spec["distinguisherMethod"] = json!({"type": method});
+        }
+        json!({"metadata": {"name": name, "annotations": auto()}, "spec": spec})
+    };
+    let all = ["system:unauthenticated", "system:authenticated"];
+    let mut probes = schema("probes", "exempt", 2, None, groups(&all));
+    probes["spec"]["rules"] = json!([{"subjects": groups(&all), "nonResourceRules": [{"verbs": ["get"],
+        "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}]);
+    let user = |name: &str| json!({"kind": "User", "user": {"name": name}});
+    let accounts = json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}});
+    let (manager, scheduler) = (user("system:kube-controller-manager"), user("system:kube-scheduler"));
+    let leases = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
+    let by_user = Some("ByUser");
+    let leaders = json!([manager, scheduler, accounts]);
+    let mut elections = schema("system-leader-election", "leader-election", 100, by_user, json!([]));
+    elections["spec"]["rules"] =
+        json!([{"subjects": leaders, "resourceRules": [leases(&["get", "create", "update"])]}]);
+    let mut heartbeats = schema("system-node-high", "node-high", 400, by_user, json!([]));
+    let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true,
+        "namespaces": ["*"]});
+    heartbeats["spec"]["rules"] =
+        json!([{"subjects": groups(&["system:nodes"]), "resourceRules": [nodes, leases(&["*"])]}]);
+    let by_namespace = Some("ByNamespace");
+    vec![
+        schema("exempt", "exempt", 1, None, groups(&["system:masters"])),
+        probes,
+        elections,
+        heartbeats,
+        schema("kube-controller-manager", "workload-high", 800, by_namespace, json!([manager])),
+        schema("kube-scheduler", "workload-high", 800, by_namespace, json!([scheduler])),
+        schema("kube-system-service-accounts", "workload-high", 900, by_namespace, json!([accounts])),
+        schema("system-nodes", "system", 500, Some("ByUser"), groups(&["system:nodes"])),
+        schema("service-accounts", "workload-low", 9000, Some("ByUser"), groups(&["system:serviceaccounts"])),
+        schema("global-default", "global-default", 9900, Some("ByUser"), groups(&all)),
+        schema("catch-all", "catch-all", 10000, Some("ByUser"), groups(&all)),
+    ]
+}
+
+/// The ServiceCIDR `kubernetes`, ready for use.
+async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
+    let row = row("networking.k8s.io", "servicecidrs")?;
+    let cidrs: Vec<String> = options.service_cluster_ip_range.iter().map(ToString::to_string).collect();
+    create_missing(server, row, json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}})).await?;
+    let condition = json!({"type": "Ready", "status": "True", "reason": "",
+        "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": time::now()});
+    let change = move |old: &Value| {
+        let mut new = old.clone();
+        let ready = old.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
+        if !ready {
+            new["status"] = json!({"conditions": [condition]});
+        }
+        Ok(new)
+    };
+    let mut write = Write::internal(row, "", "kubernetes");
+    let update = Update { change: &change, replaces: false, mode: Mode::Raw };
+    server.registry.update(&mut write, &update).await.map(|_| ())
+}
+
+/// The ConfigMap from which extension servers learn how this server says who asks.
+async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
+    let row = row("", "configmaps")?;
+    let mut data = json!({});
+    let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    if let Some(ca) = &options.client_ca_file {
+        data["client-ca-file"] = read(ca).into();
+    }
+    if let Some(ca) = &options.requestheader_client_ca_file {
+        let list = |values: &[String]| Value::String(json!(values).to_string());
+        data["requestheader-client-ca-file"] = read(ca).into();
+        data["requestheader-allowed-names"] = list(&options.requestheader_allowed_names);
+        data["requestheader-username-headers"] = list(&options.requestheader_username_headers);
+        data["requestheader-group-headers"] = list(&options.requestheader_group_headers);
+        data["requestheader-extra-headers-prefix"] = list(&options.requestheader_extra_headers_prefix);
+    }
+    let (namespace, name) = ("kube-system", "extension-apiserver-authentication");
+    if present(server, row, namespace, name).is_none() {
+        return create_missing(server, row, json!({"metadata": {"name": name, "namespace": namespace}, "data": data}))
+            .await;
+    }
+    let change = move |old: &Value| {
+        let mut new = old.clone();
+        new["data"] = data.clone();
+        Ok(new)
+    };
+    let mut write = Write::internal(row, namespace, name);
+    server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+}

@@ -1,0 +1,46 @@
+//! The roles and bindings that every server has.
+
+use super::{create, present, row};
+use crate::server::Server;
+use api_meta::{ApiError, Meta};
+use apiserver_authz::bootstrap::{Write as Wanted, reconcile, wanted};
+use apiserver_registry::{DeleteOptions, Mode, Update, Write};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::Value;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const AT_ONCE: usize = 32;
+
+/// Makes what is missing, adds what is lacking. Roles come before bindings, each many at a time.
+pub async fn ensure(server: &Server) -> Result<(), ApiError> {
+    let (roles, bindings): (Vec<_>, Vec<_>) = wanted().into_iter().partition(|(plural, _)| plural.ends_with("roles"));
+    for part in [roles, bindings] {
+        let each: Vec<_> = part.into_iter().map(|(plural, object)| one(server, plural, object).boxed()).collect();
+        stream::iter(each).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    }
+    Ok(())
+}
+
+async fn one(server: &Server, plural: &'static str, wanted: Value) -> Result<(), ApiError> {
+    let row = row(GROUP, plural)?;
+    let (namespace, name) = (wanted.namespace().to_owned(), wanted.name().to_owned());
+    match reconcile(present(server, row, &namespace, &name).as_ref(), &wanted) {
+        None => Ok(()),
+        Some(Wanted::Create(object)) => create(server, row, &namespace, object).await,
+        Some(Wanted::Update(object)) => {
+            let mut write = Write::internal(row, &namespace, &name);
+            let change = move |_: &Value| Ok(object.clone());
+            server
+                .registry
+                .update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full })
+                .await
+                .map(|_| ())
+        }
+        Some(Wanted::Recreate(object)) => {
+            let mut write = Write::internal(row, &namespace, &name);
+            server.registry.delete(&mut write, &DeleteOptions::default()).await?;
+            create(server, row, &namespace, object).await
+        }
+    }
+}

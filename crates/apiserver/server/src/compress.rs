@@ -1,0 +1,35 @@
+//! gzip for large answers, for clients that ask for it.
+
+use crate::body::{Body, full};
+use crate::context::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::Response;
+use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
+use std::io::Write;
+
+/// Smaller answers are sent as they are: upstream's threshold.
+const THRESHOLD: usize = 128 * 1024;
+
+/// Puts `bytes` into a response, compressed where that is worth it.
+pub fn response(context: &Context, response: Response<Body>, bytes: Vec<u8>) -> Response<Body> {
+    let (mut parts, _) = response.into_parts();
+    let asked = context.header("accept-encoding").split(',').any(|e| e.trim().split(';').next() == Some("gzip"));
+    if !asked || bytes.len() < THRESHOLD {
+        return Response::from_parts(parts, full(bytes));
+    }
+    match gzip(&bytes) {
+        Some(packed) => {
+            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            Response::from_parts(parts, full(packed))
+        }
+        None => Response::from_parts(parts, full(bytes)),
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}

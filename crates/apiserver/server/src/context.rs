@@ -1,0 +1,86 @@
+//! One request on its way through the pipeline.
+
+use crate::flow::Class;
+use crate::negotiate::{self, Wanted};
+use crate::query::Query;
+use crate::request_info::{self, BadPath};
+use api_meta::ApiError;
+use apiserver_request::{RequestInfo, User};
+use base_serve::Peer;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+/// What is known of a request before its body is read.
+pub struct Context {
+    /// Method.
+    pub method: Method,
+    /// What the path asks for.
+    pub info: RequestInfo,
+    /// The path as sent, for proxies.
+    pub raw_path: String,
+    /// The query as sent, for proxies.
+    pub raw_query: String,
+    /// Query parameters.
+    pub query: Query,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The other end of the connection.
+    pub peer: Option<Peer>,
+    /// Who asks; set by authentication and impersonation.
+    pub user: User,
+    /// The flow that the request belongs to; set after impersonation.
+    pub flow: Option<Class>,
+}
+
+impl Context {
+    /// Reads a request's head.
+    pub fn new(parts: &Parts) -> Result<Self, BadPath> {
+        let raw_query = parts.uri.query().unwrap_or_default();
+        let query = Query::parse(raw_query);
+        Ok(Context {
+            method: parts.method.clone(),
+            info: request_info::parse(&parts.method, parts.uri.path(), &query)?,
+            raw_path: parts.uri.path().to_owned(),
+            raw_query: raw_query.to_owned(),
+            query,
+            headers: parts.headers.clone(),
+            peer: parts.extensions.get::<Peer>().cloned(),
+            user: User::default(),
+            flow: None,
+        })
+    }
+
+    /// A header's text, empty when absent or not text.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The representation that the client wants.
+    pub fn wanted(&self) -> Result<Wanted, ApiError> {
+        let mut wanted = negotiate::wanted(self.header("accept"))?;
+        wanted.pretty = self.pretty();
+        Ok(wanted)
+    }
+
+    /// The representation for errors: JSON where nothing fits.
+    pub fn wanted_for_errors(&self) -> Wanted {
+        self.wanted().unwrap_or_default()
+    }
+
+    /// `pretty`, or a person's client.
+    fn pretty(&self) -> bool {
+        let agent = self.header("user-agent");
+        let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix));
+        self.query.switch("pretty").unwrap_or(person)
+    }
+
+    /// The field manager: as given, or the first word of the user agent.
+    pub fn manager(&self) -> String {
+        let given = self.query.text("fieldManager");
+        if !given.is_empty() {
+            return given.to_owned();
+        }
+        let agent = self.header("user-agent").split(['/', ' ']).next().unwrap_or_default();
+        if agent.is_empty() { "unknown".to_owned() } else { agent.chars().take(128).collect() }
+    }
+}

@@ -1,0 +1,57 @@
+//! Discovery, OpenAPI, version and the documents for token verification.
+
+mod documents;
+mod openapi;
+
+use crate::body::Body;
+use crate::context::Context;
+use crate::respond;
+use crate::server::Server;
+use api_meta::ApiError;
+use http::Response;
+use serde_json::{Value, json};
+
+pub use documents::Discovery;
+
+/// What `/version` and the build metric say.
+pub const GIT_VERSION: &str = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
+
+/// `/version`.
+pub fn version() -> Value {
+    json!({"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
+        "platform": format!("linux/{}", architecture())})
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Whether a group version is served.
+pub fn is_served(group: &str, version: &str) -> bool {
+    api_kinds::resources().iter().any(|r| r.served && r.group == group && r.version == version)
+}
+
+/// Answers discovery paths; `None` for what is none of them.
+pub async fn respond(server: &Server, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        [] => Ok(Some(respond::plain_json(200, &json!({"paths": server.discovery.paths()})))),
+        ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => server.discovery.respond(context, &parts),
+        ["openid", "v1", "jwks"] => Ok(server.authn.accounts().map(|accounts| {
+            let keys = serde_json::to_vec(&accounts.jwks()).unwrap_or_default();
+            respond::response(200, "application/jwk-set+json", keys)
+        })),
+        ["openapi", ..] => server.discovery.openapi().respond(context, &parts).await,
+        [".well-known", "openid-configuration"] => Ok(server
+            .authn
+            .accounts()
+            .map(|accounts| respond::plain_json(200, &accounts.openid_configuration(&server.external_address)))),
+        _ => Ok(None),
+    }
+}

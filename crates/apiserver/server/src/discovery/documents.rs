@@ -1,0 +1,164 @@
+//! Discovery documents over HTTP: which form, in which encoding.
+
+use super::openapi::OpenApi;
+use crate::body::{Body, full};
+use crate::context::Context;
+use crate::negotiate::{self, Format, JSON, PROTOBUF, Wanted};
+use crate::respond;
+use api_meta::ApiError;
+use api_openapi::discovery;
+use api_schema::schema;
+use http::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY};
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+/// The documents of this server.
+pub struct Discovery {
+    /// `host:port` for clients.
+    address: String,
+    openapi: OpenApi,
+}
+
+/// Which form of a root document a client wants.
+enum Form {
+    /// `APIVersions`, `APIGroupList`
+    Plain(Wanted),
+    /// `APIGroupDiscoveryList` in a version
+    Aggregated(&'static str, Format),
+}
+
+impl Discovery {
+    /// Documents for a server at `address`.
+    pub fn new(address: &str) -> Self {
+        Discovery { address: address.to_owned(), openapi: OpenApi::default() }
+    }
+
+    /// OpenAPI documents.
+    pub fn openapi(&self) -> &OpenApi {
+        &self.openapi
+    }
+
+    /// The paths of `/`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut all: Vec<String> =
+            ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(String::from).into();
+        for group in api_kinds::groups().iter().filter(|group| !group.name.is_empty()) {
+            all.push(format!("/apis/{}", group.name));
+            all.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+        }
+        let rest = [
+            "/healthz",
+            "/healthz/etcd",
+            "/healthz/log",
+            "/healthz/ping",
+            "/livez",
+            "/livez/etcd",
+            "/livez/log",
+            "/livez/ping",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openid/v1/jwks",
+            "/readyz",
+            "/readyz/etcd",
+            "/readyz/informer-sync",
+            "/readyz/log",
+            "/readyz/ping",
+            "/readyz/shutdown",
+            "/version",
+        ];
+        all.extend(rest.map(String::from));
+        all
+    }
+
+    /// Answers `/api`, `/apis` and what lies below.
+    pub fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
+        let document = match parts {
+            [root @ ("api" | "apis")] => return self.root(context, root).map(Some),
+            ["apis", group] => discovery::api_group(group),
+            ["api", version] => discovery::api_resources("", version),
+            ["apis", group, version] => discovery::api_resources(group, version),
+            _ => None,
+        };
+        match document {
+            Some(document) => Ok(Some(meta_object(context.wanted()?, &document))),
+            None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => Err(ApiError::no_such_path()),
+            None => Ok(None),
+        }
+    }
+
+    fn root(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
+        match form(context.header("accept"))? {
+            Form::Aggregated(version, format) => {
+                Ok(aggregated(context, version, format, &discovery::aggregated(root == "api", version)))
+            }
+            Form::Plain(wanted) if root == "api" => {
+                Ok(vary(meta_object(wanted, &discovery::api_versions(&self.address))))
+            }
+            Form::Plain(wanted) => Ok(vary(meta_object(wanted, &discovery::api_groups()))),
+        }
+    }
+}
+
+fn form(accept: &str) -> Result<Form, ApiError> {
+    if accept.trim().is_empty() {
+        return Ok(Form::Plain(Wanted::default()));
+    }
+    for range in negotiate::ranges(accept) {
+        let format = match range.media_type.as_str() {
+            PROTOBUF => Format::Protobuf,
+            JSON | "*/*" | "application/*" => Format::Json,
+            negotiate::YAML => Format::Yaml,
+            _ => continue,
+        };
+        match (range.parameter("as"), range.parameter("v")) {
+            (None, _) => return Ok(Form::Plain(Wanted { format, ..Wanted::default() })),
+            (Some("APIGroupDiscoveryList"), Some("v2")) if format != Format::Yaml => {
+                return Ok(Form::Aggregated("v2", format));
+            }
+            (Some("APIGroupDiscoveryList"), Some("v2beta1")) if format != Format::Yaml => {
+                return Ok(Form::Aggregated("v2beta1", format));
+            }
+            _ => {}
+        }
+    }
+    Err(negotiate::not_acceptable())
+}
+
+fn aggregated(context: &Context, version: &str, format: Format, list: &Value) -> Response<Body> {
+    let message = schema().message(&format!("k8s.io.api.apidiscovery.{version}.APIGroupDiscoveryList"));
+    let bytes = match message {
+        Some(message) => respond::encode(Wanted { format, ..Wanted::default() }, message, list),
+        None => respond::untyped(Wanted::default(), list),
+    };
+    let tag = discovery::entity_tag(&bytes);
+    let media_type = format!("{};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList", format.media_type());
+    let mut response = respond::response(200, &media_type, bytes);
+    if context.header("if-none-match") == tag {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = full("");
+        response.headers_mut().remove(CONTENT_TYPE);
+    }
+    if let Ok(value) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, value);
+    }
+    vary(response)
+}
+
+fn vary(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn meta_object(wanted: Wanted, tree: &Value) -> Response<Body> {
+    let kind = tree["kind"].as_str().unwrap_or_default();
+    let message = schema().message(&format!("k8s.io.apimachinery.pkg.apis.meta.v1.{kind}"));
+    let mut tree = tree.clone();
+    if wanted.format == Format::Protobuf {
+        tree["apiVersion"] = "v1".into();
+    }
+    match message {
+        Some(message) => respond::response(200, wanted.format.media_type(), respond::encode(wanted, message, &tree)),
+        None => respond::response(200, JSON, respond::untyped(Wanted { format: Format::Json, ..wanted }, &tree)),
+    }
+}

@@ -1,0 +1,142 @@
+//! `/openapi/v2` and `/openapi/v3`: documents are built when first asked for and kept compressed.
+
+use crate::body::{Body, full};
+use crate::context::Context;
+use crate::negotiate;
+use crate::respond;
+use api_meta::{ApiError, Reason};
+use api_openapi::{discovery::hash, gnostic, v2, v3};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, LOCATION, VARY};
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+const V2: &str = "v2";
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// The documents that were asked for.
+#[derive(Default)]
+pub struct OpenApi(Mutex<HashMap<(String, bool), Arc<Document>>>);
+
+struct Document {
+    compressed: Bytes,
+    tag: String,
+}
+
+impl OpenApi {
+    /// Answers OpenAPI paths.
+    pub async fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
+        match parts {
+            ["openapi", "v2"] => self.version2(context).await.map(Some),
+            ["openapi", "v3"] => Ok(Some(respond::plain_json(200, &v3::index()))),
+            ["openapi", "v3", rest @ ..] => self.version3(context, &rest.join("/")).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn version2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
+        let protobuf = wants_protobuf(context, "spec.v2")?;
+        let document = self.document(V2, protobuf).await?;
+        Ok(send(context, &document, if protobuf { V2_PROTOBUF } else { negotiate::JSON }))
+    }
+
+    async fn version3(&self, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+        if !v3::index()["paths"].get(path).is_some_and(Value::is_object) {
+            return Ok(None);
+        }
+        let (asked, right) = (context.query.first("hash"), v3::hash(path));
+        if asked.is_some_and(|asked| asked != right) {
+            return Ok(Some(redirect(path, &right)));
+        }
+        let protobuf = wants_protobuf(context, "spec.v3")?;
+        let document = self.document(path, protobuf).await?;
+        let mut response = send(context, &document, if protobuf { V3_PROTOBUF } else { negotiate::JSON });
+        if asked.is_some() {
+            // The URL names the content: it never changes.
+            let year = jiff::Timestamp::now().as_second() + 365 * 24 * 3600;
+            let expires = jiff::Timestamp::from_second(year).unwrap_or_default();
+            let headers = response.headers_mut();
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            if let Ok(value) = HeaderValue::from_str(&expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+                headers.insert(EXPIRES, value);
+            }
+        }
+        Ok(Some(response))
+    }
+
+    async fn document(&self, path: &str, protobuf: bool) -> Result<Arc<Document>, ApiError> {
+        let key = (path.to_owned(), protobuf);
+        if let Some(document) = self.0.lock().get(&key) {
+            return Ok(document.clone());
+        }
+        let path = path.to_owned();
+        let built = tokio::task::spawn_blocking(move || build(&path, protobuf)).await.ok().flatten();
+        let document = Arc::new(built.ok_or_else(|| ApiError::internal("the document could not be made"))?);
+        Ok(self.0.lock().entry(key).or_insert(document).clone())
+    }
+}
+
+fn build(path: &str, protobuf: bool) -> Option<Document> {
+    let tree = if path == V2 { v2::document() } else { v3::document(path)? };
+    let bytes = match (protobuf, path) {
+        (false, _) => serde_json::to_vec(&tree).ok()?,
+        (true, V2) => gnostic::version2(&tree),
+        (true, _) => gnostic::version3(&tree),
+    };
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&bytes).ok()?;
+    let tag = if path == V2 { hash(&bytes) } else { v3::hash(path) };
+    Some(Document { compressed: encoder.finish().ok()?.into(), tag: format!("\"{tag}\"") })
+}
+
+fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
+    let accept = context.header("accept");
+    if accept.trim().is_empty() {
+        return Ok(false);
+    }
+    let form = |media_type: &str| match media_type {
+        negotiate::JSON | "*/*" | "application/*" => Some(false),
+        other if other.starts_with("application/com.github.proto-openapi.") && other.contains(name) => Some(true),
+        _ => None,
+    };
+    let found = negotiate::ranges(accept).iter().find_map(|range| form(&range.media_type));
+    found.ok_or_else(|| ApiError::new(Reason::NotAcceptable, "only JSON and protobuf documents are served here"))
+}
+
+fn send(context: &Context, document: &Document, media_type: &str) -> Response<Body> {
+    let mut response = respond::response(200, media_type, "");
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&document.tag) {
+        headers.insert(ETAG, tag);
+    }
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+    if context.header("if-none-match") == document.tag {
+        headers.remove(CONTENT_TYPE);
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else if context.header("accept-encoding").contains("gzip") {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        *response.body_mut() = full(document.compressed.clone());
+    } else {
+        let mut bytes = Vec::new();
+        // What this process compressed can be read again.
+        let _ = GzDecoder::new(&*document.compressed).read_to_end(&mut bytes);
+        *response.body_mut() = full(bytes);
+    }
+    response
+}
+
+fn redirect(path: &str, hash: &str) -> Response<Body> {
+    let mut response = respond::text(301, "");
+    if let Ok(value) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}")) {
+        response.headers_mut().insert(LOCATION, value);
+    }
+    response
+}

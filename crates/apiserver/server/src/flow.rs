@@ -1,0 +1,219 @@
+//! Priority and fairness: which FlowSchema and which level a request belongs to.
+//!
+//! Requests are classified and counted, and answers say so in their headers; they are not queued, so a level's shares
+//! have no effect. The table follows the caches through an observer, and one task writes whether a schema's level exists
+//! into its status.
+
+mod rules;
+mod status;
+
+use crate::body::Body;
+use crate::respond;
+use api_meta::Meta;
+use apiserver_request::{Attributes, GroupResource, ObjectEvent, Objects, Observer};
+use http::{HeaderValue, Response};
+use parking_lot::{Mutex, RwLock};
+use rules::Rule;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+pub use status::keep;
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const SCHEMAS: &str = "flowschemas";
+const LEVELS: &str = "prioritylevelconfigurations";
+
+/// Where a request belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    schema: Arc<str>,
+    level: Arc<str>,
+    schema_uid: Arc<str>,
+    level_uid: Arc<str>,
+}
+
+struct Schema {
+    name: Arc<str>,
+    uid: Arc<str>,
+    precedence: i64,
+    level: Arc<str>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// In the order in which they are asked.
+    schemas: Vec<Schema>,
+    levels: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+/// Requests by schema and level.
+type Counts = BTreeMap<(Arc<str>, Arc<str>), u64>;
+
+/// The schemas and levels as the caches have them, and what was counted.
+#[derive(Default)]
+pub struct FlowControl {
+    table: RwLock<Table>,
+    dispatched: Mutex<Counts>,
+    changed: Notify,
+}
+
+impl FlowControl {
+    /// Follows the caches.
+    pub fn new(objects: &Arc<dyn Objects>) -> Arc<Self> {
+        let flow = Arc::new(FlowControl::default());
+        for resource in [LEVELS, SCHEMAS] {
+            objects.observe(&GroupResource::new(GROUP, resource), flow.clone());
+        }
+        flow
+    }
+
+    /// The first schema that a request fits, once its level is there too. Counts the request.
+    pub fn classify(&self, attributes: &Attributes) -> Option<Class> {
+        let class = self.find(attributes)?;
+        *self.dispatched.lock().entry((class.schema.clone(), class.level.clone())).or_default() += 1;
+        Some(class)
+    }
+
+    fn find(&self, attributes: &Attributes) -> Option<Class> {
+        let table = self.table.read();
+        table.schemas.iter().filter(|schema| schema.rules.iter().any(|rule| rule.fits(attributes))).find_map(|schema| {
+            Some(Class {
+                schema: schema.name.clone(),
+                level: schema.level.clone(),
+                schema_uid: schema.uid.clone(),
+                level_uid: table.levels.get(&schema.level)?.clone(),
+            })
+        })
+    }
+
+    /// Requests by schema and level.
+    pub fn dispatched(&self) -> Vec<(String, String, u64)> {
+        let each =
+            |((schema, level), count): (&(Arc<str>, Arc<str>), &u64)| (schema.to_string(), level.to_string(), *count);
+        self.dispatched.lock().iter().map(each).collect()
+    }
+
+    /// `/debug/api_priority_and_fairness/dump_*`. No request ever waits, so queues and requests are empty tables.
+    pub fn dump(&self, what: &str) -> Option<Response<Body>> {
+        let text = match what {
+            "dump_priority_levels" => self.dump_levels(),
+            "dump_queues" => "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse\n".to_owned(),
+            "dump_requests" => "PriorityLevelName, FlowSchemaName, QueueIndex, RequestIndexInQueue, FlowDistingsher, \
+                                ArriveTime, InitialSeats, FinalSeats, AdditionalLatency\n"
+                .to_owned(),
+            _ => return None,
+        };
+        Some(respond::text(200, text))
+    }
+
+    fn dump_levels(&self) -> String {
+        let mut text =
+            "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, DispatchedRequests\n".to_owned();
+        let dispatched = self.dispatched();
+        for level in self.table.read().levels.keys() {
+            let count: u64 = dispatched.iter().filter(|(_, l, _)| **l == **level).map(|(.., count)| count).sum();
+            text.push_str(&format!("{level}, 0, true, false, 0, {count}\n"));
+        }
+        text
+    }
+}
+
+impl Class {
+    /// Names the schema and the level in an answer.
+    pub fn mark(&self, response: &mut Response<Body>) {
+        let both = [
+            ("x-kubernetes-pf-flowschema-uid", &self.schema_uid),
+            ("x-kubernetes-pf-prioritylevel-uid", &self.level_uid),
+        ];
+        for (name, uid) in both {
+            if let Ok(value) = HeaderValue::from_str(uid) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+    }
+}
+
+fn read(object: &Value) -> Schema {
+    let text = |pointer: &str| Arc::from(object.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+    Schema {
+        name: object.name().into(),
+        uid: object.uid().into(),
+        precedence: object.pointer("/spec/matchingPrecedence").and_then(Value::as_i64).unwrap_or(1000),
+        level: text("/spec/priorityLevelConfiguration/name"),
+        rules: Rule::list(object.pointer("/spec/rules")),
+    }
+}
+
+impl Observer for FlowControl {
+    fn changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+        let (object, gone) = match event {
+            ObjectEvent::Applied(object) => (object, false),
+            ObjectEvent::Deleted(object) => (object, true),
+        };
+        let name = object.name();
+        let mut table = self.table.write();
+        if resource.resource == LEVELS {
+            table.levels.remove(name);
+            if !gone {
+                table.levels.insert(name.into(), object.uid().into());
+            }
+        } else {
+            table.schemas.retain(|schema| &*schema.name != name);
+            if !gone {
+                let schema = read(object);
+                let key = |schema: &Schema| (schema.precedence, schema.name.clone());
+                let at = table.schemas.partition_point(|other| key(other) < key(&schema));
+                table.schemas.insert(at, schema);
+            }
+        }
+        drop(table);
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use apiserver_request::User;
+    use serde_json::json;
+
+    #[test]
+    fn the_first_that_fits() {
+        let flow = FlowControl::default();
+        let schema = |name: &str, precedence: i64, level: &str, group: &str| {
+            json!({"metadata": {"name": name, "uid": name}, "spec": {"matchingPrecedence": precedence,
+                "priorityLevelConfiguration": {"name": level}, "rules": [{"subjects": [{"kind": "Group", "group": {"name": group}}],
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]}]}})
+        };
+        let apply = |resource: &str, object: Value| {
+            flow.changed(&GroupResource::new(GROUP, resource), &ObjectEvent::Applied(Arc::new(object)));
+        };
+        apply(LEVELS, json!({"metadata": {"name": "low", "uid": "l"}}));
+        apply(SCHEMAS, schema("late", 20, "low", "*"));
+        apply(SCHEMAS, schema("early", 10, "low", "nodes"));
+        apply(SCHEMAS, schema("dangling", 1, "none", "*"));
+        let ask = |group: &str| {
+            let user = User { groups: vec![group.to_owned()], ..User::default() };
+            let attributes = Attributes {
+                user,
+                verb: "get".into(),
+                resource: "pods".into(),
+                is_resource: true,
+                ..Attributes::default()
+            };
+            flow.classify(&attributes).map(|class| class.schema_uid.to_string())
+        };
+        assert_eq!(ask("nodes").as_deref(), Some("early"));
+        assert_eq!(ask("people").as_deref(), Some("late"));
+        assert_eq!(flow.dispatched().len(), 2);
+        flow.changed(
+            &GroupResource::new(GROUP, LEVELS),
+            &ObjectEvent::Deleted(Arc::new(json!({"metadata": {"name": "low"}}))),
+        );
+        assert_eq!(ask("nodes"), None);
+    }
+}

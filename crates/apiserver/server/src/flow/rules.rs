@@ -1,0 +1,126 @@
+//! One rule of a FlowSchema: subjects, and what they ask for.
+
+use apiserver_request::Attributes;
+use serde_json::Value;
+
+enum Subject {
+    User(String),
+    Group(String),
+    /// Namespace and name; `*` is every name.
+    Account(String, String),
+}
+
+struct Resources {
+    verbs: Vec<String>,
+    groups: Vec<String>,
+    resources: Vec<String>,
+    namespaces: Vec<String>,
+    cluster_scope: bool,
+}
+
+struct Paths {
+    verbs: Vec<String>,
+    urls: Vec<String>,
+}
+
+/// A rule.
+pub(super) struct Rule {
+    subjects: Vec<Subject>,
+    resources: Vec<Resources>,
+    paths: Vec<Paths>,
+}
+
+fn strings(value: &Value, field: &str) -> Vec<String> {
+    let list = value.get(field).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn holds(list: &[String], item: &str) -> bool {
+    list.iter().any(|x| x == "*" || x == item)
+}
+
+fn each<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
+    value.get(field).and_then(Value::as_array).into_iter().flatten().map(read).collect()
+}
+
+impl Rule {
+    /// The rules of a schema.
+    pub(super) fn list(rules: Option<&Value>) -> Vec<Rule> {
+        rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
+    }
+
+    fn read(rule: &Value) -> Rule {
+        Rule {
+            subjects: each(rule, "subjects", Subject::read).into_iter().flatten().collect(),
+            resources: each(rule, "resourceRules", |one| Resources {
+                verbs: strings(one, "verbs"),
+                groups: strings(one, "apiGroups"),
+                resources: strings(one, "resources"),
+                namespaces: strings(one, "namespaces"),
+                cluster_scope: one.get("clusterScope").and_then(Value::as_bool).unwrap_or_default(),
+            }),
+            paths: each(rule, "nonResourceRules", |one| Paths {
+                verbs: strings(one, "verbs"),
+                urls: strings(one, "nonResourceURLs"),
+            }),
+        }
+    }
+
+    /// Whether a request is one that the rule is about.
+    pub(super) fn fits(&self, a: &Attributes) -> bool {
+        let about = match a.is_resource {
+            true => self.resources.iter().any(|rule| rule.fits(a)),
+            false => self.paths.iter().any(|rule| rule.fits(a)),
+        };
+        about && self.subjects.iter().any(|subject| subject.is(a))
+    }
+}
+
+impl Subject {
+    fn read(subject: &Value) -> Option<Subject> {
+        let text = |pointer: &str| Some(subject.pointer(pointer)?.as_str()?.to_owned());
+        match subject.get("kind")?.as_str()? {
+            "User" => text("/user/name").map(Subject::User),
+            "Group" => text("/group/name").map(Subject::Group),
+            "ServiceAccount" => {
+                Some(Subject::Account(text("/serviceAccount/namespace")?, text("/serviceAccount/name")?))
+            }
+            _ => None,
+        }
+    }
+
+    fn is(&self, a: &Attributes) -> bool {
+        match self {
+            Subject::User(name) => name == "*" || *name == a.user.name,
+            Subject::Group(name) => name == "*" || a.user.in_group(name),
+            Subject::Account(namespace, name) => {
+                let account = a.user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+                account.is_some_and(|(ns, own)| ns == namespace && (name == "*" || own == name))
+            }
+        }
+    }
+}
+
+impl Resources {
+    fn fits(&self, a: &Attributes) -> bool {
+        let scope = match a.namespace.is_empty() {
+            true => self.cluster_scope,
+            false => holds(&self.namespaces, &a.namespace),
+        };
+        let resource = |name: &String| match name.split_once('/') {
+            None => name == "*" || (a.subresource.is_empty() && *name == a.resource),
+            Some((own, sub)) => own == a.resource && sub == a.subresource,
+        };
+        scope && holds(&self.verbs, &a.verb) && holds(&self.groups, &a.group) && self.resources.iter().any(resource)
+    }
+}
+
+impl Paths {
+    fn fits(&self, a: &Attributes) -> bool {
+        let url = |url: &String| match url.strip_suffix('*') {
+            Some(prefix) => a.path.starts_with(prefix),
+            None => *url == a.path,
+        };
+        holds(&self.verbs, &a.verb) && self.urls.iter().any(url)
+    }
+}

@@ -1,0 +1,155 @@
+//! PATCH with `application/apply-patch+yaml`: server-side apply.
+
+use super::options;
+use crate::body::Body;
+use crate::context::Context;
+use crate::decode;
+use crate::negotiate::media_type;
+use crate::respond;
+use crate::server::Server;
+use api_codec::{Strictness, json, yaml};
+use api_kinds::Resource;
+use api_meta::{ApiError, Cause, Details, Meta, Reason};
+use apiserver_fields::ApplyError;
+use apiserver_registry::{Mode, Update, Write};
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+/// The Content-Type.
+pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+
+/// Whether a PATCH is an apply.
+pub fn is_apply(context: &Context) -> bool {
+    media_type(context.header("content-type")) == MEDIA_TYPE
+}
+
+/// An apply; creates the object where there is none.
+pub async fn apply(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let mut write = options::write(context, row, "PatchOptions")?;
+    if context.query.text("fieldManager").is_empty() {
+        let message = "Required value: is required for apply patch".to_owned();
+        let cause = Cause { reason: "FieldValueRequired".into(), message, field: "fieldManager".into() };
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    }
+    write.applies = true;
+    let force = context.query.flag("force");
+    let intent = read(context, row, &write, &body)?;
+    let (code, object) = match change(server, &mut write, row, &intent, force).await {
+        Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
+            (201, create(server, &mut write, &intent, force).await?)
+        }
+        changed => (200, changed?),
+    };
+    Ok(respond::warn(respond::object(context, code, Some(row), row.message, &object)?, &write.warnings))
+}
+
+fn read(context: &Context, row: &'static Resource, write: &Write, body: &[u8]) -> Result<Value, ApiError> {
+    let strictness = decode::strictness(context, "PatchOptions")?;
+    let malformed = |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
+    let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
+    let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("kind") != row.kind || text("apiVersion") != row.api_version() {
+        let (kind, version) = (text("kind"), text("apiVersion"));
+        return Err(ApiError::bad_request(format!(
+            "the type of the object ({version}, {kind}) does not match that of the URL"
+        )));
+    }
+    if !tree.name().is_empty() && tree.name() != write.name {
+        let text =
+            format!("the name of the object ({}) does not match the name on the URL ({})", tree.name(), write.name);
+        return Err(ApiError::bad_request(text));
+    }
+    if tree.metadata().is_some_and(|m| m.get("managedFields").is_some_and(|f| !f.is_null())) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    if strictness == Strictness::Strict && !duplicates.is_empty() {
+        return Err(ApiError::bad_request(decode::strict_text(&duplicates)));
+    }
+    // The intent stays what was sent: canonical form would add members that the applier does not set.
+    let (_, problems) = json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    match problems.first() {
+        None => Ok(without_nulls(tree)),
+        Some(problem) => Err(undeclared(row, &tree, &problem.to_string())),
+    }
+}
+
+fn undeclared(row: &Resource, intent: &Value, problem: &str) -> ApiError {
+    let field = problem.split('"').nth(1).unwrap_or_default();
+    let name = format!("{}/{}", intent.namespace(), intent.name());
+    let (version, kind) = (row.api_version(), row.kind);
+    let text = format!(
+        "failed to create typed patch object ({name}; {version}, Kind={kind}): .{field}: field not declared in schema"
+    );
+    ApiError::new(Reason::Unknown(500), text)
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+async fn change(
+    server: &Server,
+    write: &mut Write,
+    row: &'static Resource,
+    intent: &Value,
+    force: bool,
+) -> Result<Value, ApiError> {
+    let writer = write.clone();
+    let change = move |old: &Value| {
+        let applied =
+            writer.as_writer(|writer| apiserver_fields::apply(writer, Some(old), intent, force)).map_err(conflict)?;
+        let (object, _) = json::check(row.message, applied.object).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        Ok(object)
+    };
+    server.registry.update(write, &Update { change: &change, replaces: false, mode: Mode::Full }).await
+}
+
+async fn create(server: &Server, write: &mut Write, intent: &Value, force: bool) -> Result<Value, ApiError> {
+    if !intent.uid().is_empty() {
+        return Err(write.conflict("uid mismatch: the provided object specified uid, and no existing object was found"));
+    }
+    let mut intent = intent.clone();
+    let name = write.name.clone();
+    intent.set_meta_str("name", &name);
+    let applied = write.as_writer(|writer| apiserver_fields::apply(writer, None, &intent, force)).map_err(conflict)?;
+    let (object, _) =
+        json::check(write.row.message, applied.object).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    write.name.clear();
+    server.registry.create(write, object).await
+}
+
+/// 409 with a cause for each field.
+fn conflict(error: ApplyError) -> ApiError {
+    let conflicts = &error.conflicts;
+    let mut text = match conflicts.as_slice() {
+        [(who, field)] => format!("Apply failed with 1 conflict: conflict with {who}: {field}"),
+        many => format!("Apply failed with {} conflicts: ", many.len()),
+    };
+    if conflicts.len() > 1 {
+        let mut managers: Vec<&String> = conflicts.iter().map(|(who, _)| who).collect();
+        managers.dedup();
+        for who in managers {
+            let fields = conflicts.iter().filter(|(w, _)| w == who).map(|(_, field)| format!("\n- {field}"));
+            text.push_str(&format!("conflicts with {who}:{}", fields.collect::<String>()));
+        }
+    }
+    let cause = |(who, field): &(String, String)| Cause {
+        reason: "FieldManagerConflict".into(),
+        message: format!("conflict with {who}"),
+        field: field.clone(),
+    };
+    let details = Details { causes: conflicts.iter().map(cause).collect(), ..Details::default() };
+    ApiError::new(Reason::Conflict, text).with_details(details)
+}

@@ -1,0 +1,115 @@
+//! DELETE of one object and of collections.
+
+use super::options;
+use crate::body::Body;
+use crate::context::Context;
+use crate::decode::{self, Expected};
+use crate::respond;
+use crate::server::Server;
+use api_codec::Strictness;
+use api_codec::list::ListMeta;
+use api_kinds::Resource;
+use api_meta::{ApiError, Details, Meta, Status};
+use api_schema::schema;
+use apiserver_registry::{DeleteOptions, Deleted};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+
+const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
+/// Kinds whose delete answers with the last state instead of a Status.
+const RETURNED: [(&str, &str); 14] = [
+    ("", "pods"),
+    ("", "podtemplates"),
+    ("", "serviceaccounts"),
+    ("", "resourcequotas"),
+    ("", "persistentvolumes"),
+    ("", "persistentvolumeclaims"),
+    ("", "services"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "deviceclasses"),
+];
+
+/// DELETE of an object.
+pub async fn delete(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    context.wanted()?;
+    let mut write = options::write(context, row, "DeleteOptions")?;
+    let options = read_options(context, &body)?;
+    let deleted = server.registry.delete(&mut write, &options).await?;
+    let response = match deleted.gone && !RETURNED.contains(&(row.group, row.plural)) {
+        true => respond::status(context.wanted()?, &success(row, &deleted)),
+        false => {
+            let accepted = !deleted.gone && options.cascades_explicitly;
+            respond::object(context, if accepted { 202 } else { 200 }, Some(row), row.message, &deleted.object)?
+        }
+    };
+    Ok(respond::warn(response, &write.warnings))
+}
+
+fn success(row: &Resource, deleted: &Deleted) -> Status {
+    Status::success(Some(Details {
+        name: deleted.object.name().to_owned(),
+        group: row.group.into(),
+        kind: row.plural.into(),
+        uid: deleted.object.uid().to_owned(),
+        ..Details::default()
+    }))
+}
+
+/// DELETE of a collection.
+pub async fn delete_collection(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    context.wanted()?;
+    let write = options::write(context, row, "DeleteOptions")?;
+    let options = read_options(context, &body)?;
+    let query = options::list_query(context, row)?;
+    let done = server.registry.delete_collection(&write, &query, &options).await?;
+    let meta = ListMeta { resource_version: done.revision.to_string(), ..ListMeta::default() };
+    respond::trees(context, row, &done.objects, &meta)
+}
+
+/// The options of the body, or of the query where there is no body.
+fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiError> {
+    let mut raw = if body.is_empty() { from_query(context)? } else { from_body(context, body)? };
+    if context.query.dry_run("DeleteOptions")? {
+        raw["dryRun"] = json!(["All"]);
+    }
+    DeleteOptions::read(raw)
+}
+
+fn from_body(context: &Context, body: &[u8]) -> Result<Value, ApiError> {
+    let message = schema().message(OPTIONS).ok_or_else(|| ApiError::internal("the schema has no DeleteOptions"))?;
+    let given = api_codec::json::parse(body).ok();
+    let version = given.as_ref().and_then(|v| v.get("apiVersion")?.as_str()).unwrap_or("v1").to_owned();
+    let expected = Expected { api_version: &version, kind: "DeleteOptions", message };
+    decode::object(context, expected, body, Strictness::Ignore, &mut Vec::new())
+}
+
+fn from_query(context: &Context) -> Result<Value, ApiError> {
+    let mut raw = json!({});
+    if let Some(seconds) = context.query.number("gracePeriodSeconds")? {
+        raw["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(policy) = context.query.first("propagationPolicy") {
+        raw["propagationPolicy"] = policy.into();
+    }
+    if let Some(orphan) = context.query.switch("orphanDependents") {
+        raw["orphanDependents"] = orphan.into();
+    }
+    Ok(raw)
+}

@@ -1,0 +1,110 @@
+//! What reads and writes take from the query.
+
+use crate::context::Context;
+use api_codec::list::ListMeta;
+use api_kinds::Resource;
+use api_meta::fields::FieldSelector;
+use api_meta::{ApiError, Selector};
+use apiserver_cache::Selection;
+use apiserver_registry::{ListQuery, ListResult, Write};
+use serde_json::{Value, json};
+
+/// Scope and selectors of a list, watch or deletecollection.
+pub fn selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
+    let labels =
+        Selector::parse(context.query.text("labelSelector")).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let text = context.query.text("fieldSelector");
+    let fields = FieldSelector::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let fields = known_fields(row, fields)?;
+    let is_namespace = row.group.is_empty() && row.plural == "namespaces";
+    let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
+    let name = Some(context.info.name.clone()).filter(|n| !n.is_empty());
+    Ok(Selection { namespace, name, labels, fields })
+}
+
+/// Refuses fields that the kind can't be selected by, and gives those of other versions their stored names.
+fn known_fields(row: &Resource, mut selector: FieldSelector) -> Result<FieldSelector, ApiError> {
+    for term in &mut selector.terms {
+        let field = term.field.as_str();
+        if let Some(text) = api_kinds::unsupported_field(row, field) {
+            return Err(ApiError::bad_request(text));
+        }
+        if row.group == "events.k8s.io" {
+            term.field = event_field(field).to_owned();
+        }
+    }
+    Ok(selector)
+}
+
+fn event_field(field: &str) -> &str {
+    match field.strip_prefix("regarding.") {
+        Some("kind") => "involvedObject.kind",
+        Some("namespace") => "involvedObject.namespace",
+        Some("name") => "involvedObject.name",
+        Some("uid") => "involvedObject.uid",
+        Some("apiVersion") => "involvedObject.apiVersion",
+        Some("resourceVersion") => "involvedObject.resourceVersion",
+        Some("fieldPath") => "involvedObject.fieldPath",
+        _ if field == "reportingController" => "reportingComponent",
+        _ => field,
+    }
+}
+
+/// The whole of a list's options.
+pub fn list_query(context: &Context, row: &Resource) -> Result<ListQuery, ApiError> {
+    let limit = context.query.number("limit")?.unwrap_or(0);
+    Ok(ListQuery {
+        selection: selection(context, row)?,
+        limit: usize::try_from(limit).unwrap_or(0),
+        continue_token: context.query.text("continue").to_owned(),
+        resource_version: context.query.text("resourceVersion").to_owned(),
+        version_match: context.query.text("resourceVersionMatch").to_owned(),
+    })
+}
+
+/// The metadata of a list.
+pub fn list_meta(result: &ListResult) -> ListMeta {
+    ListMeta {
+        resource_version: result.revision.to_string(),
+        continue_token: result.continue_token.clone(),
+        remaining_item_count: result.remaining,
+    }
+}
+
+/// A write as the query describes it; `options` names the options' kind (`CreateOptions`).
+pub fn write(context: &Context, row: &'static Resource, options: &str) -> Result<Write, ApiError> {
+    let info = &context.info;
+    let dry_run = context.query.dry_run(options)?;
+    let manager = context.query.text("fieldManager");
+    if manager.len() > 128 {
+        let message = format!("Too long: may not be more than 128 bytes, got {}", manager.len());
+        let cause = api_meta::Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() };
+        return Err(ApiError::invalid("meta.k8s.io", options, "", vec![cause]));
+    }
+    let cluster = !row.namespaced;
+    Ok(Write {
+        user: context.user.clone(),
+        row,
+        subresource: info.subresource.clone(),
+        namespace: if cluster { String::new() } else { info.namespace.clone() },
+        name: info.name.clone(),
+        dry_run,
+        manager: context.manager(),
+        applies: false,
+        options: options_object(context, options),
+        warnings: Vec::new(),
+    })
+}
+
+fn options_object(context: &Context, kind: &str) -> Value {
+    let mut out = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    for name in ["fieldManager", "fieldValidation"] {
+        if let Some(text) = context.query.first(name) {
+            out[name] = text.into();
+        }
+    }
+    if let Some(text) = context.query.first("dryRun") {
+        out["dryRun"] = json!([text]);
+    }
+    out
+}

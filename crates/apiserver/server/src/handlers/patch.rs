@@ -1,0 +1,148 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch.
+
+use super::apply::MEDIA_TYPE as APPLY;
+use super::options;
+use crate::body::Body;
+use crate::context::Context;
+use crate::decode::{self, strict_text};
+use crate::negotiate::{media_type, unsupported_media_type};
+use crate::respond;
+use crate::server::Server;
+use api_codec::{DecodeError, Problem, Strictness, json};
+use api_kinds::Resource;
+use api_meta::{ApiError, Cause, Meta, Reason};
+use api_patch::{PatchError, json_patch, merge_patch, strategic_merge};
+use api_schema::Message;
+use apiserver_registry::{Mode, Update};
+use bytes::Bytes;
+use http::Response;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// A patch, ready to be applied any number of times.
+pub struct Patch {
+    kind: Kind,
+    strictness: Strictness,
+    /// Unknown and duplicate fields that applying found; the last attempt's.
+    problems: Mutex<Vec<Problem>>,
+}
+
+enum Kind {
+    Json(Bytes),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads a patch by its Content-Type.
+    pub fn read(context: &Context, body: Bytes) -> Result<Self, ApiError> {
+        let kind = match media_type(context.header("content-type")).as_str() {
+            JSON_PATCH => Kind::Json(body),
+            MERGE_PATCH => Kind::Merge(tree(&body)?),
+            STRATEGIC_PATCH => Kind::Strategic(tree(&body)?),
+            APPLY => return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])),
+            _ => return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY])),
+        };
+        let strictness = decode::strictness(context, "PatchOptions")?;
+        Ok(Patch { kind, strictness, problems: Mutex::default() })
+    }
+
+    /// The patched object.
+    pub fn apply(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
+        let patched = match &self.kind {
+            Kind::Json(bytes) => json_patch(json::explicit(message, old), bytes).map_err(|e| refused(old, &e))?,
+            Kind::Merge(patch) => merge_patch(old.clone(), patch),
+            Kind::Strategic(patch) => {
+                strategic_merge(message, old.clone(), patch).map_err(|e| strategic_refused(&e))?
+            }
+        };
+        let (mut patched, problems) = json::check(message, patched).map_err(|e| does_not_fit(old, &e))?;
+        if self.strictness == Strictness::Strict && !problems.is_empty() {
+            return Err(invalid(old, strict_text(&problems)));
+        }
+        for field in ["apiVersion", "kind"] {
+            if let (Some(map), Some(value)) = (patched.as_object_mut(), old.get(field)) {
+                map.insert(field.into(), value.clone());
+            }
+        }
+        *self.problems.lock() = problems;
+        Ok(patched)
+    }
+
+    /// Warnings about the last attempt.
+    pub fn warnings(&self) -> Vec<String> {
+        if self.strictness == Strictness::Ignore {
+            Vec::new()
+        } else {
+            self.problems.lock().iter().map(ToString::to_string).collect()
+        }
+    }
+}
+
+/// PATCH of an object, or of a subresource whose body is the object.
+pub async fn patch(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    context.wanted()?;
+    if super::apply::is_apply(context) {
+        return super::apply::apply(server, context, row, body).await;
+    }
+    if context.query.first("force").is_some() {
+        let message = "Forbidden: may not be specified for non-apply patch".to_owned();
+        let cause = Cause { reason: "FieldValueForbidden".into(), message, field: "force".into() };
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    }
+    let mut write = options::write(context, row, "PatchOptions")?;
+    let patch = Patch::read(context, body)?;
+    let change = |old: &Value| patch.apply(row.message, old);
+    let patched =
+        server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full }).await?;
+    let mut warnings = patch.warnings();
+    warnings.append(&mut write.warnings);
+    Ok(respond::warn(respond::object(context, 200, Some(row), row.message, &patched)?, &warnings))
+}
+
+fn tree(body: &[u8]) -> Result<Value, ApiError> {
+    let tree = json::parse(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    if tree.is_object() { Ok(tree) } else { Err(ApiError::bad_request("the patch is not a JSON object")) }
+}
+
+fn refused(old: &Value, error: &PatchError) -> ApiError {
+    match error {
+        PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
+        PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
+        PatchError::Inapplicable(why) | PatchError::Directive(why) => ApiError::new(
+            Reason::Invalid,
+            format!("the server rejected our request due to an error in our request: {why}"),
+        )
+        .with_details(api_meta::Details { name: old.name().to_owned(), ..Default::default() }),
+    }
+}
+
+fn strategic_refused(error: &PatchError) -> ApiError {
+    match error {
+        PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
+        PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
+        PatchError::Inapplicable(why) | PatchError::Directive(why) => ApiError::new(Reason::Unknown(500), why.clone()),
+    }
+}
+
+fn does_not_fit(old: &Value, error: &DecodeError) -> ApiError {
+    match error {
+        DecodeError::Type(why) => invalid(old, why.clone()),
+        other => ApiError::bad_request(other.to_string()),
+    }
+}
+
+fn invalid(old: &Value, why: String) -> ApiError {
+    let cause =
+        Cause { reason: "FieldValueInvalid".into(), message: format!("Invalid value: {why}"), field: "patch".into() };
+    ApiError::invalid("", "", old.name(), vec![cause])
+}

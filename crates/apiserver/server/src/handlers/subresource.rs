@@ -1,0 +1,141 @@
+//! Subresources: which of them is what.
+
+use super::{options, patch::Patch, read, write};
+use crate::body::Body;
+use crate::context::Context;
+use crate::decode::{self, Expected};
+use crate::respond;
+use crate::route::method_not_allowed;
+use crate::server::Server;
+use api_kinds::{Resource, Subresource};
+use api_meta::{ApiError, Status};
+use api_schema::Message;
+use apiserver_registry::{Eviction, Write, scale_of};
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+/// Answers a request for a subresource.
+pub async fn respond(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let Some(subresource) = row.subresource(&context.info.subresource) else { return Err(ApiError::no_such_path()) };
+    if !subresource.verbs.iter().any(|verb| *verb == context.info.verb) {
+        return Err(method_not_allowed());
+    }
+    match (subresource.name, context.info.verb.as_str()) {
+        ("scale", _) => scale(server, context, row, subresource, body).await,
+        ("binding", "create") => bind(server, context, row, subresource, body).await,
+        ("eviction", "create") => evict(server, context, row, subresource, body).await,
+        ("token", "create") => token(server, context, row, subresource, body).await,
+        ("finalize", "update") => finalize(server, context, row, body).await,
+        (_, "get") => read::get(server, context, row).await,
+        (_, "update") => write::update(server, context, row, body).await,
+        (_, "patch") => super::patch::patch(server, context, row, body).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+/// The body of a subresource with a kind of its own.
+fn read_body(context: &Context, subresource: &Subresource, body: &[u8], write: &mut Write) -> Result<Value, ApiError> {
+    let strictness = decode::strictness(context, "CreateOptions")?;
+    let api_version = group_version(subresource);
+    let expected = Expected { api_version: &api_version, kind: subresource.kind, message: message(subresource)? };
+    decode::object(context, expected, body, strictness, &mut write.warnings)
+}
+
+fn message(subresource: &Subresource) -> Result<&'static Message, ApiError> {
+    subresource.message.ok_or_else(ApiError::no_such_path)
+}
+
+fn group_version(subresource: &Subresource) -> String {
+    let Subresource { group, version, .. } = subresource;
+    if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") }
+}
+
+async fn scale(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    subresource: &Subresource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let message = message(subresource)?;
+    if context.info.verb == "get" {
+        let version = context.query.text("resourceVersion");
+        let entry = server.registry.get(row, &context.info.namespace, &context.info.name, version).await?;
+        return respond::object(context, 200, None, message, &scale_of(&entry.tree_as(row)?));
+    }
+    let mut write = options::write(context, row, "UpdateOptions")?;
+    let scale = if context.info.verb == "patch" {
+        let patch = Patch::read(context, body)?;
+        let change = |old: &Value| patch.apply(message, old);
+        server.registry.update_scale(&mut write, &change, false).await?
+    } else {
+        let body = read_body(context, subresource, &body, &mut write)?;
+        let change = move |_: &Value| Ok(body.clone());
+        server.registry.update_scale(&mut write, &change, true).await?
+    };
+    Ok(respond::warn(respond::object(context, 200, None, message, &scale)?, &write.warnings))
+}
+
+async fn bind(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    subresource: &Subresource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let mut write = options::write(context, row, "CreateOptions")?;
+    let binding = read_body(context, subresource, &body, &mut write)?;
+    server.registry.bind(&mut write, binding).await?;
+    created(context)
+}
+
+async fn evict(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    subresource: &Subresource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let mut write = options::write(context, row, "CreateOptions")?;
+    let body = read_body(context, subresource, &body, &mut write)?;
+    server.registry.evict(&mut write, Eviction { body }).await?;
+    created(context)
+}
+
+fn created(context: &Context) -> Result<Response<Body>, ApiError> {
+    let status = Status { code: 201, ..Status::success(None) };
+    Ok(respond::status(context.wanted()?, &status))
+}
+
+async fn token(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    subresource: &Subresource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let mut write = options::write(context, row, "CreateOptions")?;
+    let request = read_body(context, subresource, &body, &mut write)?;
+    let issued = server.registry.request_token(&mut write, request).await?;
+    respond::object(context, 201, None, message(subresource)?, &issued)
+}
+
+async fn finalize(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let mut write = options::write(context, row, "UpdateOptions")?;
+    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
+    let strictness = decode::strictness(context, "UpdateOptions")?;
+    let namespace = decode::object(context, expected, &body, strictness, &mut write.warnings)?;
+    let updated = server.registry.finalize_namespace(&mut write, &namespace).await?;
+    respond::object(context, 200, Some(row), row.message, &updated)
+}

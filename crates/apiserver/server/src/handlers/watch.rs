@@ -1,0 +1,78 @@
+//! GET with `watch`: where a watch starts, then its stream.
+
+use super::options;
+use super::watch_rules::{self, WatchOptions};
+use super::watch_stream::{Frames, Stream};
+use crate::body::Body;
+use crate::context::Context;
+use crate::negotiate::{Format, not_acceptable};
+use crate::respond;
+use crate::server::Server;
+use api_kinds::Resource;
+use api_meta::ApiError;
+use apiserver_cache::{ResourceCache, Selection, Subscription};
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use std::sync::Arc;
+
+/// A watch's beginning: what it is subscribed to, or the revision that is too old and the oldest possible one.
+enum Start {
+    Subscribed(Subscription),
+    TooOld { asked: i64, oldest: i64 },
+}
+
+/// Starts a watch.
+pub async fn watch(
+    server: &Arc<Server>,
+    context: &Context,
+    row: &'static Resource,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = context.wanted()?;
+    if wanted.format == Format::Yaml {
+        return Err(not_acceptable());
+    }
+    let options = watch_rules::read(context)?;
+    let selection = options::selection(context, row)?;
+    let cache = server.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+    let frames = Frames::new(context, row, wanted);
+    let body = match start(server, cache, selection, &options).await? {
+        Start::Subscribed(subscription) => Stream::spawn(server.clone(), subscription, frames, options),
+        Start::TooOld { asked, oldest } => {
+            let error = ApiError::expired(format!("too old resource version: {asked} ({oldest})"));
+            crate::body::full(frames.error(&error))
+        }
+    };
+    let mut response = respond::response(200, wanted.format.media_type(), "");
+    if wanted.format == Format::Protobuf {
+        let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    *response.body_mut() = body;
+    Ok(response)
+}
+
+async fn start(
+    server: &Server,
+    cache: &ResourceCache,
+    selection: Selection,
+    options: &WatchOptions,
+) -> Result<Start, ApiError> {
+    let version = options.resource_version.as_str();
+    let from_present =
+        options.initial_events == Some(true) || (matches!(version, "" | "0") && options.initial_events.is_none());
+    if from_present {
+        let revision = server.registry.reach(version).await?;
+        return Ok(Start::Subscribed(cache.subscribe_from_now(selection, revision)));
+    }
+    let after = match version {
+        "" | "0" => server.registry.reach("").await?,
+        text => {
+            server.registry.reach(text).await?;
+            text.parse().unwrap_or(0)
+        }
+    };
+    Ok(match cache.subscribe_after(selection, after) {
+        Ok(subscription) => Start::Subscribed(subscription),
+        Err(oldest) => Start::TooOld { asked: after, oldest },
+    })
+}

@@ -1,0 +1,95 @@
+//! The documented combinations of watch and list options.
+
+use crate::context::Context;
+use api_meta::{ApiError, Cause, Reason};
+use std::time::Duration;
+
+const OPTIONS: &str = "ListOptions";
+
+/// What a watch asks for, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// `resourceVersion` as sent.
+    pub resource_version: String,
+    /// Present objects first, then a bookmark that says so.
+    pub initial_events: Option<bool>,
+    /// The client understands bookmarks.
+    pub bookmarks: bool,
+    /// When the watch ends.
+    pub timeout: Duration,
+}
+
+/// Reads a watch's options.
+pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
+    let timeout = context.query.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    let initial_events = context.query.switch("sendInitialEvents");
+    check(context.query.text("resourceVersionMatch"), initial_events)?;
+    let resource_version = context.query.text("resourceVersion").to_owned();
+    if !resource_version.is_empty() && resource_version.parse::<u64>().is_err() {
+        let text = format!(
+            "resourceVersion: Invalid value: {resource_version:?}: strconv.ParseUint: parsing {resource_version:?}: invalid syntax"
+        );
+        return Err(ApiError::new(Reason::Unknown(500), text));
+    }
+    // Spread over half an hour, so that clients which came together do not come back together.
+    let default = || 1800 + u64::from(rand::random::<u16>()) % 1800;
+    Ok(WatchOptions {
+        resource_version,
+        initial_events,
+        bookmarks: context.query.flag("allowWatchBookmarks"),
+        timeout: Duration::from_secs(timeout.unwrap_or_else(default)),
+    })
+}
+
+/// A list can't send initial events.
+pub fn check_list(context: &Context) -> Result<(), ApiError> {
+    if context.query.switch("sendInitialEvents").is_none() {
+        return Ok(());
+    }
+    let cause = cause("sendInitialEvents", "FieldValueForbidden", "Forbidden: sendInitialEvents is forbidden for list");
+    Err(ApiError::invalid("meta.k8s.io", OPTIONS, "", vec![cause]))
+}
+
+fn check(version_match: &str, initial_events: Option<bool>) -> Result<(), ApiError> {
+    let field = "resourceVersionMatch";
+    let mut causes = Vec::new();
+    match (initial_events, version_match) {
+        (None, "") | (Some(_), "NotOlderThan") => return Ok(()),
+        (None, _) => {
+            let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(cause(field, "FieldValueForbidden", why));
+        }
+        (Some(_), other) => {
+            let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(cause(field, "FieldValueForbidden", why));
+            if !other.is_empty() {
+                let why = format!("Unsupported value: {other:?}: supported values: \"NotOlderThan\"");
+                causes.push(cause(field, "FieldValueNotSupported", &why));
+            }
+        }
+    }
+    Err(ApiError::invalid("meta.k8s.io", OPTIONS, "", causes))
+}
+
+fn cause(field: &str, reason: &str, message: &str) -> Cause {
+    Cause { reason: reason.into(), message: message.into(), field: field.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn combinations() {
+        let reasons = |version_match: &str, initial: Option<bool>| -> Vec<String> {
+            let Err(error) = check(version_match, initial) else { return Vec::new() };
+            error.details.unwrap().causes.into_iter().map(|c| c.reason).collect()
+        };
+        assert!(reasons("", None).is_empty());
+        assert!(reasons("NotOlderThan", Some(true)).is_empty());
+        assert_eq!(reasons("NotOlderThan", None), ["FieldValueForbidden"]);
+        assert_eq!(reasons("", Some(true)), ["FieldValueForbidden"]);
+        assert_eq!(reasons("Exact", Some(true)), ["FieldValueForbidden", "FieldValueNotSupported"]);
+    }
+}

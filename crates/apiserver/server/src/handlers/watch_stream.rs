@@ -1,0 +1,211 @@
+//! The stream of a watch: backlog, changes, bookmarks, end.
+//!
+//! Invariant: a bookmark's revision is never ahead of a change that is still to be sent. The revision is read first,
+//! then what is waiting is sent, then the bookmark: changes reach a watcher before the caches' revision moves.
+
+use super::watch_rules::WatchOptions;
+use crate::body::{Body, BodyError};
+use crate::context::Context;
+use crate::negotiate::{Format, Transform, Wanted};
+use crate::server::Server;
+use crate::transform;
+use api_codec::list::ListMeta;
+use api_codec::{envelope, proto, watch};
+use api_kinds::Resource;
+use api_meta::ApiError;
+use api_schema::schema;
+use apiserver_cache::{Delivery, Entry, Subscription};
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A last bookmark comes so long before the end.
+const BEFORE_END: Duration = Duration::from_secs(2);
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// Writes events in one representation.
+pub struct Frames {
+    row: &'static Resource,
+    wanted: Wanted,
+    /// `includeObject` of tables.
+    include: String,
+    columns_sent: std::sync::atomic::AtomicBool,
+}
+
+impl Frames {
+    /// Frames for a client.
+    pub fn new(context: &Context, row: &'static Resource, wanted: Wanted) -> Self {
+        let include = context.query.text("includeObject").to_owned();
+        Frames { row, wanted, include, columns_sent: false.into() }
+    }
+
+    fn event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
+        let (name, entry) = (delivery.event.as_str(), &*delivery.entry);
+        match self.wanted.transform {
+            Transform::None => self.plain(name, entry),
+            _ => Ok(self.shaped(name, &entry.tree_as(self.row)?)),
+        }
+    }
+
+    fn plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
+        if self.wanted.format == Format::Protobuf {
+            let object = envelope::wrap(&self.row.api_version(), self.row.kind, &entry.proto(self.row)?);
+            return Ok(watch::proto_frame(name, &object).into());
+        }
+        Ok(watch::json_frame(name, &entry.json(self.row)?).into())
+    }
+
+    fn shaped(&self, name: &str, tree: &Value) -> Bytes {
+        if self.wanted.transform == Transform::Table {
+            let first = !self.columns_sent.swap(true, std::sync::atomic::Ordering::Relaxed);
+            let meta =
+                ListMeta { resource_version: api_meta::Meta::resource_version(tree).into(), ..ListMeta::default() };
+            let table = transform::table(&self.include, self.row, std::iter::once(tree), &meta, first);
+            return json_frame(name, &table.unwrap_or_default());
+        }
+        self.tree(name, &transform::encode_partial(compact(self.wanted), &transform::partial(tree)))
+    }
+
+    fn bookmark(&self, revision: i64, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_end {
+            metadata["annotations"] = json!({INITIAL_END: "true"});
+        }
+        let object = json!({"kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata});
+        match (self.wanted.transform, self.wanted.format) {
+            (Transform::None, Format::Protobuf) => {
+                watch::proto_frame("BOOKMARK", &proto::encode_object(self.row.message, &object)).into()
+            }
+            (Transform::None, _) => json_frame("BOOKMARK", &object),
+            _ => self.shaped("BOOKMARK", &object),
+        }
+    }
+
+    /// An ERROR event.
+    pub fn error(&self, error: &ApiError) -> Bytes {
+        let status = serde_json::to_value(error.status()).unwrap_or_default();
+        match schema().message("k8s.io.apimachinery.pkg.apis.meta.v1.Status") {
+            Some(message) if self.wanted.format == Format::Protobuf => {
+                watch::proto_frame("ERROR", &proto::encode_object(message, &status)).into()
+            }
+            _ => json_frame("ERROR", &status),
+        }
+    }
+
+    fn tree(&self, name: &str, object: &[u8]) -> Bytes {
+        match self.wanted.format {
+            Format::Protobuf => watch::proto_frame(name, object).into(),
+            _ => watch::json_frame(name, object.trim_ascii_end()).into(),
+        }
+    }
+}
+
+fn compact(wanted: Wanted) -> Wanted {
+    Wanted { pretty: false, ..wanted }
+}
+
+fn json_frame(name: &str, object: &Value) -> Bytes {
+    watch::json_frame(name, &serde_json::to_vec(object).unwrap_or_default()).into()
+}
+
+/// One watch's task.
+pub struct Stream {
+    server: Arc<Server>,
+    frames: Frames,
+    options: WatchOptions,
+    out: mpsc::Sender<Bytes>,
+    /// The last revision that the client knows of.
+    sent: i64,
+}
+
+/// The client is gone, or must come again.
+struct Ended;
+
+impl Stream {
+    /// Runs a watch; the body is its output.
+    pub fn spawn(server: Arc<Server>, subscription: Subscription, frames: Frames, options: WatchOptions) -> Body {
+        let (out, receiver) = mpsc::channel(32);
+        let stream = Stream { server, frames, options, out, sent: subscription.revision };
+        tokio::spawn(stream.run(subscription));
+        StreamBody::new(ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))))
+            .boxed_unsync()
+    }
+
+    async fn run(mut self, subscription: Subscription) {
+        let gauge = self.server.metrics.watching();
+        let _ = self.follow(subscription).await;
+        drop(gauge);
+    }
+
+    async fn follow(&mut self, subscription: Subscription) -> Result<(), Ended> {
+        let ends = Instant::now() + self.options.timeout;
+        for delivery in &subscription.backlog {
+            self.send(delivery).await?;
+        }
+        self.sent = subscription.revision;
+        if self.options.initial_events == Some(true) && self.options.bookmarks {
+            self.bookmark(true).await?;
+        }
+        let mut changes = subscription.changes;
+        let mut next_bookmark = self.first_bookmark(ends);
+        let stopping = self.server.stopping.clone();
+        loop {
+            tokio::select! {
+                change = changes.recv() => self.send(&change.ok_or(Ended)?).await?,
+                () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
+                    self.catch_up(&mut changes).await?;
+                    next_bookmark = self.following_bookmark(ends);
+                }
+                () = tokio::time::sleep_until(ends) => return Ok(()),
+                () = self.out.closed() => return Err(Ended),
+                () = stopping.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    fn first_bookmark(&self, ends: Instant) -> Instant {
+        let before_end = ends.checked_sub(BEFORE_END).unwrap_or(ends);
+        (Instant::now() + BOOKMARK_EVERY).min(before_end)
+    }
+
+    fn following_bookmark(&self, ends: Instant) -> Instant {
+        let next = self.first_bookmark(ends);
+        // After the last bookmark before the end comes none.
+        if next <= Instant::now() { ends + BOOKMARK_EVERY } else { next }
+    }
+
+    /// Sends what waits, then a bookmark.
+    async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), Ended> {
+        let revision = self.server.caches.revision();
+        while let Ok(change) = changes.try_recv() {
+            self.send(&change).await?;
+        }
+        self.sent = self.sent.max(revision);
+        self.bookmark(false).await
+    }
+
+    async fn bookmark(&self, initial_end: bool) -> Result<(), Ended> {
+        self.out.send(self.frames.bookmark(self.sent, initial_end)).await.map_err(|_| Ended)
+    }
+
+    async fn send(&mut self, delivery: &Delivery) -> Result<(), Ended> {
+        self.sent = self.sent.max(delivery.entry.revision);
+        self.server.metrics.watch_event(self.frames.row);
+        match self.frames.event(delivery) {
+            Ok(frame) => self.out.send(frame).await.map_err(|_| Ended),
+            Err(error) => {
+                // The client must learn that it can't see an object, rather than go on without it.
+                let _ = self.out.send(self.frames.error(&error)).await;
+                Err(Ended)
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! POST and PUT.
+
+use super::options;
+use crate::body::Body;
+use crate::context::Context;
+use crate::decode::{self, Expected};
+use crate::respond;
+use crate::server::Server;
+use api_kinds::Resource;
+use api_meta::ApiError;
+use apiserver_registry::{Mode, Update};
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+/// POST of an object to a collection.
+pub async fn create(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    context.wanted()?;
+    let mut write = options::write(context, row, "CreateOptions")?;
+    let object = read(context, row, &body, "CreateOptions", &mut write.warnings)?;
+    let created = server.registry.create(&mut write, object).await?;
+    Ok(respond::warn(respond::object(context, 201, Some(row), row.message, &created)?, &write.warnings))
+}
+
+/// PUT of an object, or of a subresource whose body is the object.
+pub async fn update(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    context.wanted()?;
+    let mut write = options::write(context, row, "UpdateOptions")?;
+    let mut warnings = Vec::new();
+    let object = read(context, row, &body, "UpdateOptions", &mut warnings)?;
+    let change = move |_: &Value| Ok(object.clone());
+    let updated =
+        server.registry.update(&mut write, &Update { change: &change, replaces: true, mode: Mode::Full }).await?;
+    warnings.append(&mut write.warnings);
+    Ok(respond::warn(respond::object(context, 200, Some(row), row.message, &updated)?, &warnings))
+}
+
+fn read(
+    context: &Context,
+    row: &'static Resource,
+    body: &[u8],
+    options: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Value, ApiError> {
+    let strictness = decode::strictness(context, options)?;
+    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
+    decode::object(context, expected, body, strictness, warnings)
+}

@@ -1,0 +1,104 @@
+//! `/livez`, `/readyz`, `/healthz`: each is a list of named checks.
+
+use crate::body::Body;
+use crate::context::Context;
+use crate::respond;
+use crate::route::method_not_allowed;
+use crate::server::Server;
+use api_meta::ApiError;
+use http::{Method, Response};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long the store may take to answer.
+const STORE: Duration = Duration::from_secs(2);
+
+/// Checks of the process alone, which pass while it answers at all, as upstream's monitoring expects them by name.
+const ALWAYS: [&str; 2] = ["ping", "log"];
+const HOOKS: [&str; 6] = [
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/start-system-namespaces-controller",
+];
+
+struct Check {
+    name: String,
+    failure: Option<String>,
+}
+
+/// Answers `/livez`, `/readyz`, `/healthz` and one check below them.
+pub async fn respond(
+    server: &Server,
+    context: &Context,
+    endpoint: &str,
+    one: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
+    if !matches!(context.method, Method::GET | Method::HEAD) {
+        return Err(method_not_allowed());
+    }
+    let checks = checks(server, endpoint).await;
+    if let Some(name) = one {
+        return Ok(match checks.iter().find(|check| check.name == name) {
+            None => respond::text(404, "404 page not found\n"),
+            Some(check) => single(check),
+        });
+    }
+    let excluded: Vec<&str> = context.query.all("exclude").collect();
+    let failed = checks.iter().any(|check| check.failure.is_some() && !excluded.contains(&check.name.as_str()));
+    if failed || context.query.first("verbose").is_some() {
+        let code = if failed { 500 } else { 200 };
+        return Ok(respond::text(code, report(endpoint, &checks, &excluded, failed)));
+    }
+    Ok(respond::text(200, "ok"))
+}
+
+fn single(check: &Check) -> Response<Body> {
+    match &check.failure {
+        None => respond::text(200, "ok"),
+        Some(why) => respond::text(500, format!("internal server error: {why}\n")),
+    }
+}
+
+fn report(endpoint: &str, checks: &[Check], excluded: &[&str], failed: bool) -> String {
+    let line = |check: &Check| match &check.failure {
+        _ if excluded.contains(&check.name.as_str()) => format!("[+]{} excluded: ok\n", check.name),
+        None => format!("[+]{} ok\n", check.name),
+        Some(_) => format!("[-]{} failed: reason withheld\n", check.name),
+    };
+    let mut text: String = checks.iter().map(line).collect();
+    text.push_str(&format!("{endpoint} check {}\n", if failed { "failed" } else { "passed" }));
+    text
+}
+
+async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
+    let passed = |name: &str| Check { name: name.to_owned(), failure: None };
+    let check =
+        |name: &str, ok: bool, why: &str| Check { name: name.to_owned(), failure: (!ok).then(|| why.to_owned()) };
+    let mut all: Vec<Check> = ALWAYS.iter().map(|name| passed(name)).collect();
+    let store = store(server).await;
+    all.push(Check { name: "etcd".into(), failure: store.clone() });
+    if endpoint == "readyz" {
+        all.push(Check { name: "etcd-readiness".into(), failure: store });
+        let synced = server.caches.is_ready();
+        all.push(check("informer-sync", synced, "the caches are not filled yet"));
+    }
+    // Liveness must not depend on what another process has to do first.
+    let bootstrapped = server.bootstrapped.load(Ordering::Relaxed) || endpoint == "livez";
+    all.extend(HOOKS.iter().map(|name| check(name, bootstrapped, "not finished")));
+    if endpoint == "readyz" {
+        all.push(check("shutdown", !server.stopping.is_cancelled(), "process is shutting down"));
+    }
+    all
+}
+
+/// Why the store can't be used, if it can't.
+async fn store(server: &Server) -> Option<String> {
+    match tokio::time::timeout(STORE, server.store.current_revision()).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("the store does not answer".into()),
+    }
+}

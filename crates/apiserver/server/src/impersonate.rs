@@ -1,0 +1,94 @@
+//! Impersonation: `Impersonate-*` headers, each part of which needs a permission of its own.
+
+use crate::server::Server;
+use api_meta::ApiError;
+use apiserver_authz::forbidden;
+use apiserver_request::{Attributes, Authorizer, Decision, User};
+use http::HeaderMap;
+use percent_encoding::percent_decode_str;
+
+const ACCOUNT: &str = "system:serviceaccount:";
+const EXTRA: &str = "impersonate-extra-";
+
+/// Whom a request wants to be, if anybody.
+pub fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+    let all = |name: &str| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+    };
+    let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+    let mut user = User {
+        name: one("impersonate-user"),
+        uid: one("impersonate-uid"),
+        groups: all("impersonate-group"),
+        ..User::default()
+    };
+    for name in headers.keys() {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
+            user.extra.insert(key, all(name.as_str()));
+        }
+    }
+    let asked = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
+    match (user.name.is_empty(), asked) {
+        (true, true) => Err(ApiError::internal("requested impersonation without impersonating a user")),
+        (true, false) => Ok(None),
+        (false, _) => Ok(Some(user)),
+    }
+}
+
+/// The impersonated user with the groups that it has by itself, when `user` may be it.
+pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
+    for attributes in needed(user, &other) {
+        match server.authz.authorize(&attributes) {
+            Decision::Allow(_) => {}
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => return Err(forbidden(&attributes, &reason)),
+        }
+    }
+    add_own_groups(&mut other);
+    Ok(other)
+}
+
+fn needed(user: &User, other: &User) -> Vec<Attributes> {
+    let base =
+        Attributes { user: user.clone(), verb: "impersonate".into(), is_resource: true, ..Attributes::default() };
+    let mut all = Vec::new();
+    match other.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':')) {
+        Some((namespace, name)) => all.push(Attributes {
+            resource: "serviceaccounts".into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..base.clone()
+        }),
+        None => all.push(Attributes { resource: "users".into(), name: other.name.clone(), ..base.clone() }),
+    }
+    for group in &other.groups {
+        all.push(Attributes { resource: "groups".into(), name: group.clone(), ..base.clone() });
+    }
+    let authentication = Attributes { group: "authentication.k8s.io".into(), version: "v1".into(), ..base };
+    for (key, values) in &other.extra {
+        let subresource = key.clone();
+        all.extend(values.iter().map(|value| Attributes {
+            resource: "userextras".into(),
+            subresource: subresource.clone(),
+            name: value.clone(),
+            ..authentication.clone()
+        }));
+    }
+    if !other.uid.is_empty() {
+        all.push(Attributes { resource: "uids".into(), name: other.uid.clone(), ..authentication });
+    }
+    all
+}
+
+fn add_own_groups(user: &mut User) {
+    if user.groups.is_empty()
+        && let Some((namespace, _)) = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
+    {
+        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    let own = if user.name == User::ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
+    let has = user.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated");
+    if !has {
+        user.groups.push(own.into());
+    }
+}

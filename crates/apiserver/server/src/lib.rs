@@ -1,0 +1,34 @@
+//! The API server: the pipeline that a request goes through, and the process around it.
+//!
+//! Follow a request from `pipeline::handle`: the path is read (`request_info`), the user is found, impersonation and
+//! authorisation are decided, then `route` picks the handler of the verb (`handlers/`), which decodes the body, calls the
+//! registry and encodes the answer (`respond`). `run` starts a server from its options.
+
+mod base64url;
+mod body;
+mod bootstrap;
+mod compress;
+mod context;
+mod decode;
+mod discovery;
+mod flow;
+mod handlers;
+mod health;
+mod impersonate;
+mod metrics;
+mod negotiate;
+mod options;
+mod pipeline;
+mod proxy;
+mod query;
+mod quotas;
+mod request_info;
+mod respond;
+mod reviews;
+mod route;
+mod run;
+mod server;
+mod transform;
+
+pub use options::{IGNORED, ServerOptions};
+pub use run::run;

@@ -1,0 +1,172 @@
+//! Which representation a client wants: media type, transformation, indentation.
+
+use api_meta::{ApiError, Reason};
+
+/// JSON.
+pub const JSON: &str = "application/json";
+/// YAML.
+pub const YAML: &str = "application/yaml";
+/// Kubernetes' protobuf.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// JSON
+    #[default]
+    Json,
+    /// YAML
+    Yaml,
+    /// protobuf
+    Protobuf,
+}
+
+impl Format {
+    /// The media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Json => JSON,
+            Format::Yaml => YAML,
+            Format::Protobuf => PROTOBUF,
+        }
+    }
+}
+
+/// What an object is turned into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transform {
+    /// It stays what it is.
+    #[default]
+    None,
+    /// `meta.k8s.io Table`
+    Table,
+    /// `meta.k8s.io PartialObjectMetadata`, or a list of them
+    Partial,
+}
+
+/// The chosen representation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bytes.
+    pub format: Format,
+    /// Shape.
+    pub transform: Transform,
+    /// Indented JSON.
+    pub pretty: bool,
+}
+
+/// One range of an Accept header.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MediaRange {
+    /// `application/json`, `*/*`, ...
+    pub media_type: String,
+    /// Parameters other than `q`.
+    pub parameters: Vec<(String, String)>,
+    /// Weight.
+    pub quality: f32,
+}
+
+impl MediaRange {
+    /// A parameter.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// The ranges of an Accept header, most wanted first.
+pub fn ranges(accept: &str) -> Vec<MediaRange> {
+    let mut all: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|r| !r.is_empty()).map(range).collect();
+    all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    all
+}
+
+fn range(text: &str) -> MediaRange {
+    let mut parts = text.split(';').map(str::trim);
+    let mut out = MediaRange {
+        media_type: parts.next().unwrap_or_default().to_ascii_lowercase(),
+        quality: 1.0,
+        ..Default::default()
+    };
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        let value = value.trim().trim_matches('"');
+        if name.trim() == "q" {
+            out.quality = value.parse().unwrap_or(0.0);
+        } else {
+            out.parameters.push((name.trim().to_owned(), value.to_owned()));
+        }
+    }
+    out
+}
+
+/// The representation of an object, list or watch for this Accept header.
+pub fn wanted(accept: &str) -> Result<Wanted, ApiError> {
+    if accept.trim().is_empty() {
+        return Ok(Wanted::default());
+    }
+    ranges(accept).iter().filter(|r| r.quality > 0.0).find_map(acceptable).ok_or_else(not_acceptable)
+}
+
+fn acceptable(range: &MediaRange) -> Option<Wanted> {
+    let format = match range.media_type.as_str() {
+        JSON | "application/*" | "*/*" => Format::Json,
+        YAML => Format::Yaml,
+        PROTOBUF => Format::Protobuf,
+        _ => return None,
+    };
+    let transform = match range.parameter("as") {
+        None => Transform::None,
+        Some(_) if range.parameter("g") != Some("meta.k8s.io") => return None,
+        Some(_) if !matches!(range.parameter("v"), Some("v1" | "v1beta1")) => return None,
+        Some("Table") if format != Format::Protobuf => Transform::Table,
+        Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Transform::Partial,
+        Some(_) => return None,
+    };
+    Some(Wanted { format, transform, pretty: false })
+}
+
+/// 406.
+pub fn not_acceptable() -> ApiError {
+    let text = format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
+    ApiError::new(Reason::NotAcceptable, text)
+}
+
+/// The format of a body by its Content-Type; an empty one is JSON.
+pub fn body_format(content_type: &str) -> Result<Format, ApiError> {
+    match media_type(content_type).as_str() {
+        "" | JSON => Ok(Format::Json),
+        YAML => Ok(Format::Yaml),
+        PROTOBUF => Ok(Format::Protobuf),
+        _ => Err(unsupported_media_type(&[JSON, YAML, PROTOBUF])),
+    }
+}
+
+/// A Content-Type without parameters, in lower case.
+pub fn media_type(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// 415.
+pub fn unsupported_media_type(accepted: &[&str]) -> ApiError {
+    let text = "the body of the request was in an unknown format - accepted media types include: ";
+    ApiError::new(Reason::UnsupportedMediaType, format!("{text}{}", accepted.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn accept_headers() {
+        let check = |accept: &str, format: Format| assert_eq!(wanted(accept).unwrap().format, format, "{accept}");
+        check("", Format::Json);
+        check("*/*", Format::Json);
+        check("text/html, application/yaml;q=0.3", Format::Yaml);
+        check("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", Format::Json);
+        check("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf);
+        let table = wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
+        assert_eq!(table.transform, Transform::Table);
+        assert!(wanted("text/csv").is_err());
+        assert!(wanted("application/json;as=Chart;v=v1;g=meta.k8s.io").is_err());
+    }
+}

@@ -1,0 +1,326 @@
+//! The command line: upstream's flags, with their defaults.
+
+use apiserver_authn::{Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts};
+use apiserver_authz::Mode;
+use apiserver_storage::StoreConfig;
+use base_telemetry::LogOptions;
+use clap::Parser;
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Serves the Kubernetes API over an etcd v3 store.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "kube-apiserver", version, about, disable_help_subcommand = true)]
+pub struct ServerOptions {
+    /// Members of the store, as http:// or https:// URLs
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub etcd_servers: Vec<String>,
+    /// CA that signed the store's certificates
+    #[arg(long)]
+    pub etcd_cafile: Option<PathBuf>,
+    /// Client certificate for the store
+    #[arg(long)]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Key of the client certificate for the store
+    #[arg(long)]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// What all keys in the store start with
+    #[arg(long, default_value = "/registry")]
+    pub etcd_prefix: String,
+    /// How often the store's history is compacted, 0 for never
+    #[arg(long, default_value = "5m")]
+    pub etcd_compaction_interval: String,
+    /// How long events are kept
+    #[arg(long, default_value = "1h0m0s")]
+    pub event_ttl: String,
+
+    /// Address to listen on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port to serve HTTPS on; 0 lets the kernel pick
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// File to write the port to
+    #[arg(long)]
+    pub port_file: Option<PathBuf>,
+    /// Address under which members of the cluster reach this server
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    /// Host name or address for links that this server hands out
+    #[arg(long, default_value = "")]
+    pub external_hostname: String,
+    /// Server certificate
+    #[arg(long, required = true)]
+    pub tls_cert_file: PathBuf,
+    /// Key of the server certificate
+    #[arg(long, required = true)]
+    pub tls_private_key_file: PathBuf,
+
+    /// CA of client certificates
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// File of static tokens
+    #[arg(long)]
+    pub token_auth_file: Option<PathBuf>,
+    /// Accept bootstrap tokens
+    #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub enable_bootstrap_token_auth: bool,
+    /// Let requests without credentials in as system:anonymous
+    #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub anonymous_auth: bool,
+    /// Keys that verify ServiceAccount tokens
+    #[arg(long)]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// Key that signs ServiceAccount tokens
+    #[arg(long)]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Issuers of ServiceAccount tokens, the first one signs
+    #[arg(long, value_delimiter = ',')]
+    pub service_account_issuer: Vec<String>,
+    /// Where the keys are published
+    #[arg(long, default_value = "")]
+    pub service_account_jwks_uri: String,
+    /// Extend the life of tokens that pods mount
+    #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub service_account_extend_token_expiration: bool,
+    /// Audiences of this server
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+    /// CA of front proxies
+    #[arg(long)]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of front proxies
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+    /// Headers with a user's name
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-user")]
+    pub requestheader_username_headers: Vec<String>,
+    /// Headers with a user's groups
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-group")]
+    pub requestheader_group_headers: Vec<String>,
+    /// Headers with a user's UID
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_uid_headers: Vec<String>,
+    /// Prefixes of headers with extra information about a user
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+
+    /// Authorisers in their order
+    #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
+    pub authorization_mode: Vec<String>,
+    /// Admission plugins to turn on
+    #[arg(long, value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to turn off
+    #[arg(long, value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+
+    /// Addresses of Services, as CIDRs
+    #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
+    pub service_cluster_ip_range: Vec<IpNet>,
+    /// Node ports of Services, FIRST-LAST
+    #[arg(long, default_value = "30000-32767", value_parser = port_range)]
+    pub service_node_port_range: RangeInclusive<u16>,
+    /// Certificate to show to kubelets
+    #[arg(long)]
+    pub kubelet_client_certificate: Option<PathBuf>,
+    /// Key of the certificate to show to kubelets
+    #[arg(long)]
+    pub kubelet_client_key: Option<PathBuf>,
+    /// CA of kubelets' certificates
+    #[arg(long)]
+    pub kubelet_certificate_authority: Option<PathBuf>,
+    /// Kinds of node addresses to use, most wanted first
+    #[arg(long, value_delimiter = ',', default_value = "InternalIP,ExternalIP,Hostname")]
+    pub kubelet_preferred_address_types: Vec<String>,
+
+    /// Logging.
+    #[command(flatten)]
+    pub logs: LogOptions,
+}
+
+/// Upstream's flags that mean nothing here.
+pub const IGNORED: [&str; 62] = [
+    "admission-control-config-file",
+    "aggregator-reject-forwarding-redirects",
+    "allow-metric-labels",
+    "allow-metric-labels-manifest",
+    "allow-privileged",
+    "apiserver-count",
+    "audit-log-maxage",
+    "audit-log-maxbackup",
+    "audit-log-maxsize",
+    "audit-log-path",
+    "audit-log-mode",
+    "audit-policy-file",
+    "cert-dir",
+    "cors-allowed-origins",
+    "contention-profiling",
+    "debug-socket-path",
+    "default-not-ready-toleration-seconds",
+    "default-unreachable-toleration-seconds",
+    "default-watch-cache-size",
+    "delete-collection-workers",
+    "disable-http2-serving",
+    "disabled-metrics",
+    "egress-selector-config-file",
+    "emulated-version",
+    "enable-aggregator-routing",
+    "enable-garbage-collector",
+    "enable-logs-handler",
+    "enable-priority-and-fairness",
+    "endpoint-reconciler-type",
+    "etcd-count-metric-poll-period",
+    "etcd-db-metric-poll-interval",
+    "etcd-healthcheck-timeout",
+    "etcd-readycheck-timeout",
+    "etcd-servers-overrides",
+    "feature-gates",
+    "goaway-chance",
+    "http2-max-streams-per-connection",
+    "kubelet-port",
+    "kubelet-timeout",
+    "kubernetes-service-node-port",
+    "lease-reuse-duration-seconds",
+    "livez-grace-period",
+    "max-connection-bytes-per-sec",
+    "max-mutating-requests-inflight",
+    "max-requests-inflight",
+    "min-request-timeout",
+    "permit-address-sharing",
+    "permit-port-sharing",
+    "profiling",
+    "proxy-client-cert-file",
+    "proxy-client-key-file",
+    "request-timeout",
+    "runtime-config",
+    "service-account-lookup",
+    "service-account-max-token-expiration",
+    "shutdown-delay-duration",
+    "shutdown-send-retry-after",
+    "storage-backend",
+    "storage-media-type",
+    "tls-cipher-suites",
+    "tls-min-version",
+    "watch-cache",
+];
+
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let range = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+    range.filter(|r| r.start() <= r.end() && *r.start() > 0).ok_or_else(|| format!("{text:?} is not FIRST-LAST"))
+}
+
+impl ServerOptions {
+    /// The store's part.
+    pub fn store(&self) -> StoreConfig {
+        StoreConfig {
+            servers: self.etcd_servers.clone(),
+            ca_file: self.etcd_cafile.clone(),
+            cert_file: self.etcd_certfile.clone(),
+            key_file: self.etcd_keyfile.clone(),
+        }
+    }
+
+    /// Authentication's part.
+    pub fn authn(&self) -> AuthnOptions {
+        let accounts = !self.service_account_key_file.is_empty() || self.service_account_signing_key_file.is_some();
+        AuthnOptions {
+            client_ca_file: self.client_ca_file.clone(),
+            request_header: self.requestheader_client_ca_file.clone().map(|ca| self.request_header(ca)),
+            token_auth_file: self.token_auth_file.clone(),
+            bootstrap_tokens: self.enable_bootstrap_token_auth,
+            service_accounts: accounts.then(|| self.service_accounts()),
+            anonymous: if self.anonymous_auth { Anonymous::Everywhere } else { Anonymous::Nobody },
+        }
+    }
+
+    fn request_header(&self, client_ca_file: PathBuf) -> RequestHeader {
+        RequestHeader {
+            client_ca_file,
+            allowed_names: self.requestheader_allowed_names.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_header_prefixes: self.requestheader_extra_headers_prefix.clone(),
+            uid_headers: self.requestheader_uid_headers.clone(),
+        }
+    }
+
+    fn service_accounts(&self) -> ServiceAccounts {
+        ServiceAccounts {
+            issuers: self.service_account_issuer.clone(),
+            key_files: self.service_account_key_file.clone(),
+            signing_key_file: self.service_account_signing_key_file.clone(),
+            audiences: self.api_audiences.clone(),
+            extend_expiration: self.service_account_extend_token_expiration,
+            jwks_uri: self.service_account_jwks_uri.clone(),
+        }
+    }
+
+    /// Authorisation's part.
+    ///
+    /// # Errors
+    /// An unknown mode.
+    pub fn modes(&self) -> anyhow::Result<Vec<Mode>> {
+        Ok(self.authorization_mode.iter().map(|mode| mode.parse()).collect::<Result<_, _>>()?)
+    }
+
+    /// The address that others use: as given, the one to listen on, or this machine's.
+    pub fn advertised(&self) -> IpAddr {
+        let unusable = self.bind_address.is_unspecified() || self.bind_address.is_loopback();
+        self.advertise_address.unwrap_or_else(|| if unusable { own_address() } else { self.bind_address })
+    }
+}
+
+/// The source address of a route to the world; no packet is sent.
+fn own_address() -> IpAddr {
+    let route = || {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    route().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST))
+}
+
+/// A duration as Go writes it: `1h30m`, `5m0s`, `500ms`.
+///
+/// # Errors
+/// Anything else.
+pub fn duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
+    let bad = || anyhow::anyhow!("--{flag}: {text:?} is not a duration such as 5m or 1h30m");
+    if text == "0" {
+        return Ok(std::time::Duration::ZERO);
+    }
+    let (mut seconds, mut number) = (0.0, String::new());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if c.is_ascii_digit() || c == '.' {
+            number.push(c);
+            rest = &rest[1..];
+            continue;
+        }
+        let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+        let (unit, factor) = units.into_iter().find(|(unit, _)| rest.starts_with(unit)).ok_or_else(bad)?;
+        seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
+        number.clear();
+        rest = &rest[unit.len()..];
+    }
+    if !number.is_empty() || text.is_empty() { Err(bad()) } else { Ok(std::time::Duration::from_secs_f64(seconds)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let check = |text, seconds| assert_eq!(duration("x", text).unwrap().as_secs_f64(), seconds, "{text}");
+        check("5m", 300.0);
+        check("1h0m0s", 3600.0);
+        check("500ms", 0.5);
+        check("0", 0.0);
+        assert!(duration("x", "5").is_err() && duration("x", "m").is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! Requests that end at kubelets, pods and services: logs, exec, attach, port-forward, proxy.
+//!
+//! Invariant: where a request goes is taken from stored objects, never from the client. An upgraded connection is passed
+//! through as bytes, so that every protocol that a kubelet speaks works, and translated where it speaks none that the client
+//! does; a refused upgrade closes the backend.
+
+mod backend;
+mod connect;
+mod services;
+mod streams;
+mod websocket;
+
+use crate::body::{Body, Payload};
+use crate::context::Context;
+use crate::route::method_not_allowed;
+use crate::server::Server;
+use api_kinds::Resource;
+use api_meta::ApiError;
+use apiserver_registry::Write;
+use apiserver_request::Operation;
+use http::Response;
+use hyper::upgrade::OnUpgrade;
+use serde_json::{Value, json};
+
+pub use connect::{KubeletTls, Kubelets, joined};
+
+/// Whether a subresource ends outside this server.
+pub fn serves(row: &Resource, subresource: &str) -> bool {
+    row.group.is_empty()
+        && matches!(
+            (row.plural, subresource),
+            ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("nodes" | "services", "proxy")
+        )
+}
+
+/// Answers such a request.
+pub async fn respond(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: &mut Payload,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    let subresource = context.info.subresource.as_str();
+    let streams = matches!(subresource, "exec" | "attach" | "portforward");
+    if streams && !matches!(context.info.verb.as_str(), "get" | "create")
+        || subresource == "log" && context.info.verb != "get"
+    {
+        return Err(method_not_allowed());
+    }
+    if subresource != "log" {
+        admit(server, context, row).await?;
+    }
+    let target = match (row.plural, subresource) {
+        ("nodes", _) => streams::node(server, context)?,
+        ("services", _) => services::target(server, context)?,
+        ("pods", "proxy") => services::pod(server, context)?,
+        _ => streams::pod(server, context).await?,
+    };
+    if let (true, Some(protocol)) = (streams, apiserver_streams::choose(&context.headers))
+        && let Some(client) = upgrade
+    {
+        return websocket::translate(context, target, protocol, client).await;
+    }
+    let body = body.take().ok_or_else(|| ApiError::internal("the request has no body"))?;
+    backend::forward(context, target, body, upgrade).await
+}
+
+/// Admission of a connection: it has no object, only options.
+async fn admit(server: &Server, context: &Context, row: &'static Resource) -> Result<(), ApiError> {
+    let mut write = Write::internal(row, &context.info.namespace, &context.info.name);
+    write.user = context.user.clone();
+    write.subresource.clone_from(&context.info.subresource);
+    let kind = row.subresource(&context.info.subresource).map_or(row.kind, |s| s.kind);
+    let options: Value =
+        json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
+    let mut request = write.admission(Operation::Connect, &context.info.name, options, None);
+    server.registry.admit(&mut request).await?;
+    server.registry.validate(&request).await
+}

@@ -1,0 +1,108 @@
+//! `services/NAME/proxy` and `pods/NAME/proxy`: HTTP to an endpoint or a pod.
+
+use super::connect::{Target, joined};
+use super::streams::{cached, raw_rest};
+use crate::context::Context;
+use crate::server::Server;
+use api_meta::{ApiError, meta};
+use apiserver_request::{GroupResource, Objects};
+use rand::seq::IndexedRandom;
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// `[scheme:]name[:port]`
+struct Name<'a> {
+    https: bool,
+    name: &'a str,
+    port: &'a str,
+}
+
+fn parse(text: &str) -> Result<Name<'_>, ApiError> {
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts.as_slice() {
+        [name] => Ok(Name { https: false, name, port: "" }),
+        [name, port] => Ok(Name { https: false, name, port }),
+        [scheme @ ("http" | "https" | ""), name, port] => Ok(Name { https: *scheme == "https", name, port }),
+        _ => Err(ApiError::bad_request(format!("invalid service request {text:?}"))),
+    }
+}
+
+fn to(server: &Server, context: &Context, https: bool, host: &str, port: u64) -> Result<Target, ApiError> {
+    let address: IpAddr = host.parse().map_err(|_| ApiError::bad_request("address not allowed"))?;
+    if address.is_loopback() || is_link_local(address) || address.is_multicast() || address.is_unspecified() {
+        return Err(ApiError::bad_request("address not allowed"));
+    }
+    let tls = https.then(|| server.kubelets.unverified());
+    Ok(Target { address: joined(host, port), tls, path: raw_rest(context) })
+}
+
+/// Where the cloud's metadata services are.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => a.is_link_local(),
+        IpAddr::V6(a) => a.is_unicast_link_local(),
+    }
+}
+
+/// The address of a pod.
+pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
+    let asked = parse(&context.info.name)?;
+    let pod = cached(server, "pods", &context.info.namespace, asked.name)?;
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    let ports = containers.into_iter().flatten().filter_map(|c| c.get("ports")?.as_array()).flatten();
+    let first = ports.filter_map(|p| p.get("containerPort")?.as_u64()).next();
+    let port = asked.port.parse().ok().or(first).unwrap_or(80);
+    to(server, context, asked.https, meta::str_at(&pod, &["status", "podIP"]), port)
+}
+
+/// Ready endpoints with the port of that name.
+fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Vec<(String, u64)> {
+    let mut all = Vec::new();
+    for slice in slices {
+        let ports = slice.get("ports").and_then(Value::as_array);
+        let port = ports.into_iter().flatten().find(|p| meta::str_at(p, &["name"]) == port_name);
+        let Some(port) = port.and_then(|p| p.get("port")?.as_u64()) else { continue };
+        for endpoint in slice.get("endpoints").and_then(Value::as_array).into_iter().flatten() {
+            let ready = endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+            let address = endpoint.pointer("/addresses/0").and_then(Value::as_str);
+            all.extend(address.filter(|_| ready).map(|address| (address.to_owned(), port)));
+        }
+    }
+    all
+}
+
+/// The target of `services/NAME/proxy`.
+pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+    let asked = parse(&context.info.name)?;
+    let namespace = context.info.namespace.as_str();
+    let service = cached(server, "services", namespace, asked.name)?;
+    let port_name = port_name(&service, asked.port).ok_or_else(|| none(asked.name))?;
+    let slices = server.caches.cached_list(&GroupResource::new("discovery.k8s.io", "endpointslices"), Some(namespace));
+    let own = slices
+        .iter()
+        .map(|s| &**s)
+        .filter(|s| api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(asked.name));
+    let endpoints = endpoints(own, &port_name);
+    let Some((host, port)) = endpoints.choose(&mut rand::rng()) else { return Err(none(asked.name)) };
+    to(server, context, asked.https, host, *port)
+}
+
+/// The name of the port that is meant by a name, a number or nothing.
+fn port_name(service: &Value, asked: &str) -> Option<String> {
+    let ports = service.pointer("/spec/ports")?.as_array()?;
+    let name = |port: &Value| meta::str_at(port, &["name"]).to_owned();
+    match asked {
+        "" if ports.len() == 1 => ports.first().map(name),
+        "" => Some(String::new()),
+        asked => {
+            let number: Option<u64> = asked.parse().ok();
+            let numbered = |port: &Value| number.is_some() && port.get("port").and_then(Value::as_u64) == number;
+            let is = |port: &&Value| meta::str_at(port, &["name"]) == asked || numbered(port);
+            ports.iter().find(is).map(name)
+        }
+    }
+}
+
+fn none(name: &str) -> ApiError {
+    ApiError::unavailable(format!("no endpoints available for service {name:?}"))
+}

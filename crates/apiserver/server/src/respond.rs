@@ -1,0 +1,270 @@
+//! Responses: objects, lists and Status in the representation that the client wants.
+
+use crate::body::{Body, full};
+use crate::compress;
+use crate::context::Context;
+use crate::negotiate::{Format, Transform, Wanted};
+use crate::transform;
+use api_codec::list::{self, ListMeta};
+use api_codec::{envelope, json, proto, yaml};
+use api_kinds::Resource;
+use api_meta::{ApiError, Status};
+use api_schema::{Message, schema};
+use apiserver_cache::Entry;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use serde_json::Value;
+use std::sync::Arc;
+
+const STATUS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
+
+/// An error as a response.
+pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
+    let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    let mut response = status(wanted, &error.status());
+    if retry > 0 {
+        response.headers_mut().insert("retry-after", HeaderValue::from(retry));
+    }
+    response
+}
+
+/// A Status as a response; its code is the response's.
+pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
+    let code = u16::try_from(status.code).ok().filter(|c| *c >= 100).unwrap_or(200);
+    let tree = serde_json::to_value(status).unwrap_or_default();
+    let wanted = Wanted { transform: Transform::None, ..wanted };
+    let bytes = match schema().message(STATUS) {
+        Some(message) => encode(wanted, message, &tree),
+        None => tree.to_string().into_bytes(),
+    };
+    response(code, wanted.format.media_type(), bytes)
+}
+
+/// Any object as a response. `row` serves tables; without one only the object itself can be sent.
+pub fn object(
+    context: &Context,
+    code: u16,
+    row: Option<&'static Resource>,
+    message: &'static Message,
+    tree: &Value,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = context.wanted()?;
+    let bytes = match (wanted.transform, row) {
+        (Transform::None, _) | (_, None) => encode(wanted, message, tree),
+        (Transform::Table, Some(row)) => {
+            let table = transform::table(
+                context.query.text("includeObject"),
+                row,
+                std::iter::once(tree),
+                &one_meta(tree),
+                true,
+            )?;
+            untyped(wanted, &table)
+        }
+        (Transform::Partial, Some(_)) => transform::encode_partial(wanted, &transform::partial(tree)),
+    };
+    Ok(compress::response(context, response(code, wanted.format.media_type(), Bytes::new()), bytes))
+}
+
+fn one_meta(tree: &Value) -> ListMeta {
+    ListMeta { resource_version: api_meta::Meta::resource_version(tree).to_owned(), ..ListMeta::default() }
+}
+
+/// A cached object as a response.
+pub fn entry(context: &Context, row: &'static Resource, entry: &Entry) -> Result<Response<Body>, ApiError> {
+    let wanted = context.wanted()?;
+    if wanted.transform != Transform::None || wanted.pretty || wanted.format == Format::Yaml {
+        return object(context, 200, Some(row), row.message, &entry.tree_as(row)?);
+    }
+    let bytes = match wanted.format {
+        Format::Protobuf => envelope::wrap(&row.api_version(), row.kind, &entry.proto(row)?),
+        _ => with_newline(&entry.json(row)?),
+    };
+    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+}
+
+/// A list of cached objects as a response.
+pub fn list(
+    context: &Context,
+    row: &'static Resource,
+    entries: &[Arc<Entry>],
+    meta: &ListMeta,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = context.wanted()?;
+    let bytes = match (wanted.transform, wanted.format) {
+        (Transform::None, Format::Protobuf) => {
+            let items = entries.iter().map(|e| e.proto(row)).collect::<Result<Vec<_>, _>>()?;
+            list::proto(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i))
+        }
+        (Transform::None, _) => {
+            let items = entries.iter().map(|e| e.json(row)).collect::<Result<Vec<_>, _>>()?;
+            let joined = list::json(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i), true);
+            restyle(wanted, joined)
+        }
+        (shape, _) => {
+            let trees = entries.iter().map(|e| e.tree_as(row)).collect::<Result<Vec<_>, _>>()?;
+            shaped(context, wanted, shape, row, &trees, meta)?
+        }
+    };
+    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+}
+
+/// A list of objects that are at hand as trees.
+pub fn trees(
+    context: &Context,
+    row: &'static Resource,
+    trees: &[Value],
+    meta: &ListMeta,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = context.wanted()?;
+    let bytes = match (wanted.transform, wanted.format) {
+        (Transform::None, Format::Protobuf) => {
+            let items: Vec<Vec<u8>> = trees.iter().map(|tree| proto::encode(row.message, tree)).collect();
+            list::proto(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i))
+        }
+        (Transform::None, _) => {
+            let items: Vec<Vec<u8>> = trees.iter().map(|tree| json::encode(row.message, tree)).collect();
+            restyle(wanted, list::json(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i), true))
+        }
+        (shape, _) => shaped(context, wanted, shape, row, trees, meta)?,
+    };
+    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+}
+
+fn shaped(
+    context: &Context,
+    wanted: Wanted,
+    shape: Transform,
+    row: &'static Resource,
+    trees: &[Value],
+    meta: &ListMeta,
+) -> Result<Vec<u8>, ApiError> {
+    if shape == Transform::Table {
+        return Ok(untyped(
+            wanted,
+            &transform::table(context.query.text("includeObject"), row, trees.iter(), meta, true)?,
+        ));
+    }
+    let items: Vec<Value> = trees.iter().map(transform::partial).collect();
+    Ok(transform::encode_partial_list(wanted, &items, meta))
+}
+
+/// An object in a format.
+pub fn encode(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8> {
+    match wanted.format {
+        Format::Protobuf => proto::encode_object(message, tree),
+        _ => restyle(wanted, json::encode(message, tree)),
+    }
+}
+
+/// JSON without a schema in a format; protobuf falls back to JSON.
+pub fn untyped(wanted: Wanted, tree: &Value) -> Vec<u8> {
+    restyle(wanted, serde_json::to_vec(tree).unwrap_or_default())
+}
+
+/// Compact JSON as the client wants to see it.
+fn restyle(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
+    if wanted.format == Format::Yaml {
+        let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        return yaml::encode(&tree).into_bytes();
+    }
+    if wanted.pretty {
+        return indent(&bytes);
+    }
+    bytes.push(b'\n');
+    bytes
+}
+
+/// JSON indented by two blanks, members in their order.
+fn indent(compact: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(compact.len() * 2);
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    let mut bytes = compact.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if in_string {
+            out.push(byte);
+            in_string = escaped || byte != b'"';
+            escaped = byte == b'\\' && !escaped;
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' if bytes.peek().is_some_and(|next| matches!(next, b'}' | b']')) => {
+                out.push(byte);
+                out.extend(bytes.next());
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut out, depth);
+            }
+            _ => {}
+        }
+        out.push(byte);
+        match byte {
+            b'{' | b'[' | b',' => new_line(&mut out, depth),
+            b':' => out.push(b' '),
+            _ => {}
+        }
+    }
+    out.push(b'\n');
+    out
+}
+
+fn new_line(out: &mut Vec<u8>, depth: usize) {
+    out.push(b'\n');
+    out.resize(out.len() + depth * 2, b' ');
+}
+
+fn with_newline(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 1);
+    out.extend_from_slice(bytes);
+    out.push(b'\n');
+    out
+}
+
+/// A response with a body of that type.
+pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    response.headers_mut().insert("cache-control", HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Plain text.
+pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
+    response(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// JSON that is no API object.
+pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
+    response(code, "application/json", serde_json::to_vec(tree).unwrap_or_default())
+}
+
+/// Adds the warnings that a write collected.
+pub fn warn(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append("warning", value);
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indentation() {
+        let out = indent(br#"{"a":[1,{"b":"x,\"{"}],"c":{}}"#);
+        let expect = "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
+        assert_eq!(String::from_utf8_lossy(&out), expect);
+    }
+}

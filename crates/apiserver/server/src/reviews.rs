@@ -1,0 +1,175 @@
+//! Kinds that are only answered: reviews, bindings, component statuses.
+
+use crate::body::{Body, Payload};
+use crate::context::Context;
+use crate::decode::{self, Expected};
+use crate::handlers::options;
+use crate::respond;
+use crate::route::method_not_allowed;
+use crate::server::Server;
+use api_codec::list::ListMeta;
+use api_kinds::Resource;
+use api_meta::{ApiError, Cause, Meta, Status};
+use apiserver_authn::user_info;
+use apiserver_request::{Attributes, Authorizer, Decision, User};
+use http::Response;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Answers a request for such a kind.
+pub async fn respond(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+    body: &mut Payload,
+) -> Result<Response<Body>, ApiError> {
+    if row.plural == "componentstatuses" {
+        return component_statuses(context, row);
+    }
+    if context.info.verb != "create" {
+        return Err(method_not_allowed());
+    }
+    let mut write = options::write(context, row, "CreateOptions")?;
+    let strictness = decode::strictness(context, "CreateOptions")?;
+    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
+    let mut object = decode::object(context, expected, &body.read().await?, strictness, &mut write.warnings)?;
+    match row.kind {
+        "Binding" => return bind(server, context, object).await,
+        "TokenReview" => object["status"] = token_review(server, &object).await?,
+        "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
+        "SubjectAccessReview" => object["status"] = access(server, row, &object, subject(&object["spec"]), "")?,
+        "LocalSubjectAccessReview" => {
+            object["status"] = access(server, row, &object, subject(&object["spec"]), &context.info.namespace)?;
+        }
+        "SelfSubjectAccessReview" => object["status"] = access(server, row, &object, context.user.clone(), "")?,
+        "SelfSubjectRulesReview" => object["status"] = rules(server, context, &object)?,
+        _ => return Err(ApiError::no_such_path()),
+    }
+    Ok(respond::warn(respond::object(context, 201, None, row.message, &object)?, &write.warnings))
+}
+
+async fn bind(server: &Server, context: &Context, binding: Value) -> Result<Response<Body>, ApiError> {
+    let pods = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    let mut write = options::write(context, pods, "CreateOptions")?;
+    write.name = binding.name().to_owned();
+    write.subresource = "binding".into();
+    server.registry.bind(&mut write, binding).await?;
+    Ok(respond::status(context.wanted()?, &Status { code: 201, ..Status::success(None) }))
+}
+
+async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError> {
+    let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    }
+    Ok(server.authn.review(token, &strings(&review["spec"]["audiences"])).await)
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn subject(spec: &Value) -> User {
+    let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
+    let extra: BTreeMap<String, Vec<String>> =
+        spec["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.to_lowercase(), strings(v))).collect();
+    User { name: text("user"), uid: text("uid"), groups: strings(&spec["groups"]), extra }
+}
+
+/// The status of an access review.
+fn access(server: &Server, row: &Resource, review: &Value, user: User, namespace: &str) -> Result<Value, ApiError> {
+    let spec = &review["spec"];
+    check(row, spec, &user, namespace)?;
+    let decision = server.authz.authorize(&asked(spec, user));
+    let (allowed, denied, reason) = match decision {
+        Decision::Allow(reason) => (true, false, reason),
+        Decision::Deny(reason) => (false, true, reason),
+        Decision::NoOpinion(reason) => (false, false, reason),
+    };
+    let mut status = json!({"allowed": allowed});
+    if denied {
+        status["denied"] = true.into();
+    }
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    Ok(status)
+}
+
+fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(), ApiError> {
+    let (resource, path) = (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object());
+    let invalid = |reason: &str, field: &str, message: &str| {
+        let cause = Cause { reason: reason.into(), message: message.into(), field: field.into() };
+        Err(ApiError::invalid(row.group, row.kind, "", vec![cause]))
+    };
+    match (resource, path) {
+        (true, true) => {
+            let text = "Invalid value: \"object\": cannot be specified in combination with resourceAttributes";
+            return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
+        }
+        (false, false) => {
+            let text =
+                "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            return invalid("FieldValueInvalid", "spec.resourceAttributes", text);
+        }
+        _ => {}
+    }
+    if row.kind != "SelfSubjectAccessReview" && user.name.is_empty() && user.groups.is_empty() {
+        return invalid(
+            "FieldValueInvalid",
+            "spec.user",
+            "Invalid value: \"\": at least one of user or group must be specified",
+        );
+    }
+    if row.kind == "LocalSubjectAccessReview" {
+        if path {
+            let text = "Invalid value: \"object\": disallowed on this kind of request";
+            return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
+        }
+        if spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default() != namespace {
+            let text = format!("Invalid value: \"object\": must match namespace: {namespace}");
+            return invalid("FieldValueInvalid", "spec.resourceAttributes.namespace", &text);
+        }
+    }
+    Ok(())
+}
+
+fn asked(spec: &Value, user: User) -> Attributes {
+    if let Some(path) = spec["nonResourceAttributes"].as_object() {
+        let text = |field: &str| path.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        return Attributes { user, verb: text("verb"), path: text("path"), ..Attributes::default() };
+    }
+    let resource = &spec["resourceAttributes"];
+    let text = |field: &str| resource[field].as_str().unwrap_or_default().to_owned();
+    Attributes {
+        user,
+        verb: text("verb"),
+        group: text("group"),
+        version: text("version"),
+        namespace: text("namespace"),
+        resource: text("resource"),
+        subresource: text("subresource"),
+        name: text("name"),
+        is_resource: true,
+        ..Attributes::default()
+    }
+}
+
+fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, ApiError> {
+    let namespace = review.pointer("/spec/namespace").and_then(Value::as_str).unwrap_or_default();
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let (resources, paths, incomplete) = server.authz.rules(&context.user, namespace);
+    Ok(json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete}))
+}
+
+/// Deprecated and empty: there is nobody to ask.
+fn component_statuses(context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
+    let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
+    match context.info.verb.as_str() {
+        "list" => Ok(respond::warn(respond::trees(context, row, &[], &ListMeta::default())?, &warning)),
+        "get" => Err(ApiError::not_found(row.group, row.plural, &context.info.name)),
+        _ => Err(method_not_allowed()),
+    }
+}

@@ -1,0 +1,151 @@
+//! From the path to its handler.
+
+use crate::body::{Body, Payload};
+use crate::context::Context;
+use crate::server::Server;
+use crate::{discovery, handlers, health, proxy, respond, reviews};
+use api_kinds::Resource;
+use api_meta::{ApiError, Reason};
+use http::{Method, Response};
+use hyper::upgrade::OnUpgrade;
+use std::sync::Arc;
+
+/// Hands an authorised request to its handler.
+pub async fn dispatch(
+    server: &Arc<Server>,
+    context: &Context,
+    body: &mut Payload,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    if context.info.is_resource {
+        return resource(server, context, body, upgrade).await;
+    }
+    let path = context.info.path.trim_end_matches('/');
+    if let Some(response) = plain(server, context, path).await? {
+        return Ok(response);
+    }
+    Ok(respond::text(404, "404 page not found\n"))
+}
+
+/// Paths that are no resources.
+async fn plain(server: &Arc<Server>, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
+    let dump = path.strip_prefix("/debug/api_priority_and_fairness/").and_then(|what| server.flow.dump(what));
+    let known = match (first, rest) {
+        _ if dump.is_some() => true,
+        ("livez" | "readyz" | "healthz", rest) => return health::respond(server, context, first, rest).await.map(Some),
+        ("version" | "metrics", None) => true,
+        ("" | "api" | "apis" | "openapi" | "openid" | ".well-known", _) => true,
+        _ => false,
+    };
+    if !known {
+        return Ok(None);
+    }
+    let response = match (first, rest) {
+        _ if dump.is_some() => dump,
+        ("version", None) => Some(respond::plain_json(200, &discovery::version())),
+        ("metrics", None) => Some(server.metrics.respond(server)),
+        _ => discovery::respond(server, context, path).await?,
+    };
+    match response {
+        Some(_) if !matches!(context.method, Method::GET | Method::HEAD) => Err(method_not_allowed()),
+        other => Ok(other),
+    }
+}
+
+async fn resource(
+    server: &Arc<Server>,
+    context: &Context,
+    body: &mut Payload,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    let info = &context.info;
+    if !discovery::is_served(&info.group, &info.version) {
+        let group_known = api_kinds::groups().iter().any(|g| g.name == info.group);
+        return if group_known {
+            Err(ApiError::no_such_path())
+        } else {
+            Ok(respond::text(404, "404 page not found\n"))
+        };
+    }
+    let row = find(context).ok_or_else(ApiError::no_such_path)?;
+    if row.storage.is_none() && info.subresource.is_empty() {
+        return reviews::respond(server, context, row, body).await;
+    }
+    if !info.subresource.is_empty() {
+        return subresource(server, context, row, body, upgrade).await;
+    }
+    check_scope(context, row)?;
+    let verb = info.verb.as_str();
+    // Creates go to collections; updates and patches to objects.
+    let misplaced = match verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" => info.name.is_empty(),
+        _ => false,
+    };
+    if misplaced || !row.has_verb(verb) {
+        return Err(method_not_allowed());
+    }
+    match verb {
+        "get" => handlers::read::get(server, context, row).await,
+        "list" => handlers::read::list(server, context, row).await,
+        "watch" => handlers::watch::watch(server, context, row).await,
+        "create" => handlers::write::create(server, context, row, body.read().await?).await,
+        "update" => handlers::write::update(server, context, row, body.read().await?).await,
+        "patch" => handlers::patch::patch(server, context, row, body.read().await?).await,
+        "delete" => handlers::delete::delete(server, context, row, body.read().await?).await,
+        "deletecollection" => handlers::delete::delete_collection(server, context, row, body.read().await?).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+async fn subresource(
+    server: &Arc<Server>,
+    context: &Context,
+    row: &'static Resource,
+    body: &mut Payload,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    let name = context.info.subresource.as_str();
+    if row.subresource(name).is_none() {
+        return Err(ApiError::no_such_path());
+    }
+    check_scope(context, row)?;
+    if proxy::serves(row, name) {
+        return proxy::respond(server, context, row, body, upgrade).await;
+    }
+    handlers::subresource::respond(server, context, row, body.read().await?).await
+}
+
+/// The row of the path's resource.
+fn find(context: &Context) -> Option<&'static Resource> {
+    let info = &context.info;
+    api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
+}
+
+/// Namespaced resources are written in a namespace; cluster-scoped ones have none.
+fn check_scope(context: &Context, row: &Resource) -> Result<(), ApiError> {
+    let info = &context.info;
+    let is_namespace = row.group.is_empty() && row.plural == "namespaces";
+    if !row.namespaced && !info.namespace.is_empty() && !is_namespace {
+        return Err(ApiError::no_such_path());
+    }
+    if row.namespaced && info.namespace.is_empty() {
+        let across = matches!(info.verb.as_str(), "list" | "watch");
+        let named = !info.name.is_empty() && !across && info.verb != "deletecollection";
+        if named {
+            return Err(ApiError::no_such_path());
+        }
+        if !across {
+            return Err(method_not_allowed());
+        }
+    }
+    Ok(())
+}
+
+/// 405.
+pub fn method_not_allowed() -> ApiError {
+    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+        .with_details(api_meta::Details::default())
+}

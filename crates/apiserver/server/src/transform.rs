@@ -1,0 +1,87 @@
+//! Tables and partial metadata.
+
+use crate::negotiate::{Format, Wanted};
+use crate::respond;
+use api_codec::list::ListMeta;
+use api_codec::proto;
+use api_kinds::Resource;
+use api_meta::ApiError;
+use api_schema::schema;
+use apiserver_printers::{columns, row};
+use serde_json::{Map, Value, json};
+
+const META: &str = "meta.k8s.io/v1";
+const PARTIAL: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
+const PARTIAL_LIST: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList";
+
+/// A Table of objects. Watches send the columns with their first event only.
+pub fn table<'a>(
+    include: &str,
+    resource: &'static Resource,
+    trees: impl Iterator<Item = &'a Value>,
+    meta: &ListMeta,
+    with_columns: bool,
+) -> Result<Value, ApiError> {
+    if !matches!(include, "" | "Metadata" | "Object" | "None") {
+        return Err(ApiError::bad_request(format!("unrecognized includeObject value: {include:?}")));
+    }
+    let now = jiff::Timestamp::now();
+    let rows: Vec<Value> = trees.map(|tree| table_row(resource, tree, include, now)).collect();
+    let mut table = json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
+    let definitions: Vec<Value> = columns(resource).iter().map(definition).collect();
+    table["columnDefinitions"] = if with_columns { definitions.into() } else { Value::Null };
+    Ok(table)
+}
+
+fn definition(column: &apiserver_printers::Column) -> Value {
+    json!({"name": column.name, "type": column.ty, "format": column.format,
+        "description": column.description, "priority": column.priority})
+}
+
+fn table_row(resource: &'static Resource, tree: &Value, include: &str, now: jiff::Timestamp) -> Value {
+    let mut out = json!({"cells": row(resource, tree, now)});
+    out["object"] = match include {
+        "None" => Value::Null,
+        "Object" => tree.clone(),
+        _ => partial(tree),
+    };
+    out
+}
+
+fn list_meta(meta: &ListMeta) -> Value {
+    let mut out = Map::new();
+    if !meta.resource_version.is_empty() {
+        out.insert("resourceVersion".into(), meta.resource_version.clone().into());
+    }
+    if !meta.continue_token.is_empty() {
+        out.insert("continue".into(), meta.continue_token.clone().into());
+    }
+    if let Some(remaining) = meta.remaining_item_count {
+        out.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(out)
+}
+
+/// The metadata of an object as an object of its own.
+pub fn partial(tree: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": tree.get("metadata")})
+}
+
+/// A PartialObjectMetadata in a format.
+pub fn encode_partial(wanted: Wanted, tree: &Value) -> Vec<u8> {
+    encode(wanted, PARTIAL, tree)
+}
+
+/// A PartialObjectMetadataList in a format.
+pub fn encode_partial_list(wanted: Wanted, items: &[Value], meta: &ListMeta) -> Vec<u8> {
+    let list =
+        json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
+    encode(wanted, PARTIAL_LIST, &list)
+}
+
+fn encode(wanted: Wanted, message: &str, tree: &Value) -> Vec<u8> {
+    match schema().message(message) {
+        Some(message) if wanted.format == Format::Protobuf => proto::encode_object(message, tree),
+        _ => respond::untyped(wanted, tree),
+    }
+}

@@ -1,0 +1,227 @@
+//! Reads and compare-and-swap writes.
+
+use crate::lease::Leases;
+use crate::read_index::ReadIndex;
+use crate::{ConfigError, StoreConfig, StoreError, Timings};
+use bytes::Bytes;
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::mvccpb::KeyValue;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+
+const MAX_MESSAGE: usize = 256 * 1024 * 1024;
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A key's value with its revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whole key, prefix included.
+    pub key: Bytes,
+    /// What was written.
+    pub value: Bytes,
+    /// Revision of the last write.
+    pub revision: i64,
+    /// Lease, 0 for none.
+    pub lease: i64,
+}
+
+impl From<KeyValue> for Stored {
+    fn from(kv: KeyValue) -> Self {
+        Stored { key: kv.key, value: kv.value, revision: kv.mod_revision, lease: kv.lease }
+    }
+}
+
+/// A part of a range.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// In the order of keys.
+    pub items: Vec<Stored>,
+    /// The revision at which the range was read.
+    pub revision: i64,
+    /// Whether keys follow after the last item.
+    pub more: bool,
+    /// Keys in the whole range, from the start key on.
+    pub count: i64,
+}
+
+/// A handle on the store; clones share one connection.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) channel: Channel,
+    read_index: ReadIndex,
+    timings: Timings,
+    leases: Arc<Leases>,
+}
+
+impl Store {
+    /// Reads the files that `config` names; the connection is made when first needed.
+    pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
+        let channel = config.channel()?;
+        let read_index = ReadIndex::new(channel.clone());
+        Ok(Store { leases: Arc::new(Leases::new(channel.clone())), channel, read_index, timings: Timings::default() })
+    }
+
+    /// How long the store took, by operation.
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    async fn timed<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let done = call.await;
+        self.timings.add(name, begun);
+        done
+    }
+
+    fn kv(&self) -> pb::kv_client::KvClient<Channel> {
+        pb::kv_client::KvClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE)
+    }
+
+    /// The store's revision, not older than the call. Concurrent calls share one read.
+    pub async fn current_revision(&self) -> Result<i64, StoreError> {
+        self.read_index.current().await
+    }
+
+    /// One key.
+    pub async fn read(&self, key: &str) -> Result<Option<Stored>, StoreError> {
+        let request = pb::RangeRequest { key: bytes_of(key), ..Default::default() };
+        let response = self.timed("get", deadline(self.kv().range(request))).await?;
+        Ok(response.kvs.into_iter().next().map(Stored::from))
+    }
+
+    /// Keys that start with `prefix`, from `start` (a whole key, or the prefix) on, at `revision` (0: now).
+    pub async fn list(&self, prefix: &str, start: &str, limit: i64, revision: i64) -> Result<Page, StoreError> {
+        let request = pb::RangeRequest {
+            key: bytes_of(start),
+            range_end: prefix_end(prefix),
+            limit,
+            revision,
+            ..Default::default()
+        };
+        let response = self.timed("list", deadline(self.kv().range(request))).await?;
+        Ok(Page {
+            revision: response.header.map_or(0, |h| h.revision),
+            more: response.more,
+            count: response.count,
+            items: response.kvs.into_iter().map(Stored::from).collect(),
+        })
+    }
+
+    /// Writes a key that must not exist; returns its revision. `ttl`: seconds after which it goes by itself.
+    pub async fn create(&self, key: &str, value: Bytes, ttl: Option<i64>) -> Result<i64, StoreError> {
+        let put = put(key, value, self.lease(ttl).await?);
+        match self.timed("create", self.swap(key, 0, put)).await {
+            Err(StoreError::Conflict(_)) => Err(StoreError::Exists),
+            other => other,
+        }
+    }
+
+    /// Overwrites a key whose last write was at `expected`; returns the new revision.
+    pub async fn update(&self, key: &str, value: Bytes, expected: i64, ttl: Option<i64>) -> Result<i64, StoreError> {
+        let put = put(key, value, self.lease(ttl).await?);
+        self.timed("update", self.swap(key, expected, put)).await
+    }
+
+    /// Removes a key whose last write was at `expected`; returns the revision of the removal.
+    pub async fn delete(&self, key: &str, expected: i64) -> Result<i64, StoreError> {
+        let request = pb::DeleteRangeRequest { key: bytes_of(key), ..Default::default() };
+        let delete = pb::request_op::Request::RequestDeleteRange(request);
+        self.timed("delete", self.swap(key, expected, delete)).await
+    }
+
+    async fn lease(&self, ttl: Option<i64>) -> Result<i64, StoreError> {
+        match ttl {
+            Some(seconds) => self.leases.of(seconds).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn swap(&self, key: &str, expected: i64, write: pb::request_op::Request) -> Result<i64, StoreError> {
+        let compare = pb::Compare {
+            result: pb::compare::CompareResult::Equal.into(),
+            target: pb::compare::CompareTarget::Mod.into(),
+            key: bytes_of(key),
+            target_union: Some(pb::compare::TargetUnion::ModRevision(expected)),
+            ..Default::default()
+        };
+        let read = pb::RangeRequest { key: bytes_of(key), ..Default::default() };
+        let request = pb::TxnRequest {
+            compare: vec![compare],
+            success: vec![pb::RequestOp { request: Some(write) }],
+            failure: vec![pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(read)) }],
+        };
+        let response = deadline(self.kv().txn(request)).await?;
+        if response.succeeded {
+            return Ok(response.header.map_or(0, |h| h.revision));
+        }
+        Err(StoreError::Conflict(response.responses.into_iter().find_map(found)))
+    }
+
+    /// Carries out a transaction that the caller composed.
+    pub(crate) async fn transact(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, StoreError> {
+        deadline(self.kv().txn(request)).await
+    }
+
+    /// Forgets history up to `revision`.
+    pub(crate) async fn compact(&self, revision: i64) -> Result<(), StoreError> {
+        let request = pb::CompactionRequest { revision, physical: false };
+        deadline(self.kv().compact(request)).await.map(|_| ())
+    }
+}
+
+fn put(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
+    pb::request_op::Request::RequestPut(pb::PutRequest { key: bytes_of(key), value, lease, ..Default::default() })
+}
+
+fn found(op: pb::ResponseOp) -> Option<Stored> {
+    match op.response? {
+        pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next().map(Stored::from),
+        _ => None,
+    }
+}
+
+/// The answer within the deadline.
+pub(crate) async fn deadline<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(status.into()),
+        Err(_) => Err(StoreError::Unavailable("no answer within 10 s".into())),
+    }
+}
+
+pub(crate) fn bytes_of(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// The first key after all keys that start with `prefix`.
+pub(crate) fn prefix_end(prefix: &str) -> Bytes {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    Bytes::from_static(&[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_one() {
+        assert_eq!(prefix_end("/registry/"), "/registry0");
+        assert_eq!(prefix_end("a"), "b");
+    }
+}

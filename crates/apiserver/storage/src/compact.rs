@@ -1,0 +1,68 @@
+//! Regular compaction, by one of all API servers.
+//!
+//! The key `compact_rev_key` holds the revision of the last round; its version counts rounds. Who wins the
+//! compare-and-swap of a round compacts to the revision that the round before recorded, so that history of one whole
+//! interval stays. This is upstream's protocol: stock servers may run beside this one.
+
+use crate::client::bytes_of;
+use crate::{Store, StoreError};
+use proto_etcd::etcdserverpb as pb;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "compact_rev_key";
+
+/// Compacts every `interval` until `stop`.
+pub async fn compact_regularly(store: Store, interval: Duration, stop: CancellationToken) {
+    let mut round = Round::default();
+    while stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_some() {
+        match advance(&store, &round).await {
+            Ok(next) => round = next,
+            Err(e) => tracing::info!(error = %e, "compaction is tried again in the next round"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Round {
+    version: i64,
+    revision: i64,
+}
+
+async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
+    let response = store.transact(take_turn(round)).await?;
+    let now = response.header.map_or(0, |h| h.revision);
+    if !response.succeeded {
+        let current = response.responses.into_iter().find_map(|op| match op.response? {
+            pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next(),
+            _ => None,
+        });
+        let version = current.map_or(0, |kv| kv.version);
+        return Ok(Round { version, revision: now });
+    }
+    if round.revision > 0 {
+        match store.compact(round.revision).await {
+            Ok(()) | Err(StoreError::Compacted) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Round { version: round.version + 1, revision: now })
+}
+
+fn take_turn(round: &Round) -> pb::TxnRequest {
+    let compare = pb::Compare {
+        result: pb::compare::CompareResult::Equal.into(),
+        target: pb::compare::CompareTarget::Version.into(),
+        key: bytes_of(KEY),
+        target_union: Some(pb::compare::TargetUnion::Version(round.version)),
+        ..Default::default()
+    };
+    let put = pb::PutRequest { key: bytes_of(KEY), value: bytes_of(&round.revision.to_string()), ..Default::default() };
+    let read = pb::RangeRequest { key: bytes_of(KEY), ..Default::default() };
+    let op = |request| vec![pb::RequestOp { request: Some(request) }];
+    pb::TxnRequest {
+        compare: vec![compare],
+        success: op(pb::request_op::Request::RequestPut(put)),
+        failure: op(pb::request_op::Request::RequestRange(read)),
+    }
+}

@@ -1,0 +1,101 @@
+//! Where the store is and how it is reached.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// `--etcd-*`.
+#[derive(Clone, Debug, Default)]
+pub struct StoreConfig {
+    /// `http://` or `https://` URLs of the members.
+    pub servers: Vec<String>,
+    /// CA of the members' certificates.
+    pub ca_file: Option<PathBuf>,
+    /// Client certificate.
+    pub cert_file: Option<PathBuf>,
+    /// Key of the client certificate.
+    pub key_file: Option<PathBuf>,
+}
+
+/// A configuration that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No member.
+    #[error("--etcd-servers must name at least one member")]
+    NoServers,
+    /// Not a URL.
+    #[error("--etcd-servers: {url:?} is not a URL of the form http://HOST:PORT or https://HOST:PORT")]
+    BadUrl {
+        /// What was given.
+        url: String,
+    },
+    /// A file that can't be read.
+    #[error("can't read {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file without a certificate or key.
+    #[error("the store's TLS files can't be used: {0}")]
+    Pem(#[from] base_tls::TlsError),
+    /// Only one of certificate and key.
+    #[error("--etcd-certfile and --etcd-keyfile belong together: give both or none")]
+    HalfPair,
+    /// A certificate or key that is refused.
+    #[error("the store's TLS files can't be used: {0}")]
+    Tls(tonic::transport::Error),
+}
+
+impl StoreConfig {
+    /// A channel that connects when first used and again whenever needed.
+    pub(crate) fn channel(&self) -> Result<Channel, ConfigError> {
+        let tls = self.tls()?;
+        let endpoints = self.servers.iter().map(|url| endpoint(url, tls.clone())).collect::<Result<Vec<_>, _>>()?;
+        match endpoints.as_slice() {
+            [] => Err(ConfigError::NoServers),
+            [one] => Ok(one.connect_lazy()),
+            many => Ok(Channel::balance_list(many.iter().cloned())),
+        }
+    }
+
+    fn tls(&self) -> Result<ClientTlsConfig, ConfigError> {
+        let mut tls = ClientTlsConfig::new();
+        if let Some(ca) = &self.ca_file {
+            let pem = read(ca)?;
+            base_tls::certificates(&pem, ca)?;
+            tls = tls.ca_certificate(Certificate::from_pem(pem));
+        }
+        match (&self.cert_file, &self.key_file) {
+            (Some(cert_file), Some(key_file)) => {
+                let (cert, key) = (read(cert_file)?, read(key_file)?);
+                base_tls::certificates(&cert, cert_file)?;
+                base_tls::private_key(&key, key_file)?;
+                tls = tls.identity(Identity::from_pem(cert, key));
+            }
+            (None, None) => {}
+            _ => return Err(ConfigError::HalfPair),
+        }
+        Ok(tls)
+    }
+}
+
+fn endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
+    let bad = || ConfigError::BadUrl { url: url.to_owned() };
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| bad())?;
+    let endpoint = match endpoint.uri().scheme_str() {
+        Some("https") => endpoint.tls_config(tls).map_err(ConfigError::Tls)?,
+        Some("http") => endpoint,
+        _ => return Err(bad()),
+    };
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(3))
+        .http2_keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(10))
+        .tcp_nodelay(true))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })
+}

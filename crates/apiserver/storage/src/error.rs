@@ -1,0 +1,46 @@
+//! What can go wrong between the server and its store.
+
+use crate::Stored;
+
+/// A failed operation on the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A create found the key taken.
+    #[error("the key exists")]
+    Exists,
+    /// A compare failed; what is there now.
+    #[error("the key has another revision")]
+    Conflict(Option<Stored>),
+    /// The revision is compacted away.
+    #[error("revision is compacted")]
+    Compacted,
+    /// The revision does not exist yet.
+    #[error("revision is in the future")]
+    FutureRevision,
+    /// The value is larger than the store takes.
+    #[error("request is too large")]
+    TooLarge,
+    /// The store can't be reached or has no leader; the outcome of a write is unknown.
+    #[error("the store can't be reached: {0}")]
+    Unavailable(String),
+    /// The store answered with something else.
+    #[error("the store failed: {0}")]
+    Failed(String),
+}
+
+impl From<tonic::Status> for StoreError {
+    fn from(status: tonic::Status) -> Self {
+        let text = status.message();
+        match status.code() {
+            tonic::Code::OutOfRange if text.contains("compacted") => StoreError::Compacted,
+            tonic::Code::OutOfRange => StoreError::FutureRevision,
+            tonic::Code::InvalidArgument if text.contains("too large") => StoreError::TooLarge,
+            tonic::Code::ResourceExhausted if text.contains("message larger") => StoreError::TooLarge,
+            tonic::Code::Unavailable
+            | tonic::Code::DeadlineExceeded
+            | tonic::Code::Cancelled
+            | tonic::Code::Unknown => StoreError::Unavailable(text.to_owned()),
+            _ => StoreError::Failed(text.to_owned()),
+        }
+    }
+}

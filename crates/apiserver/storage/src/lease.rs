@@ -1,0 +1,50 @@
+//! Leases for keys that go by themselves (events).
+//!
+//! One lease serves all keys of about the same age, as upstream does it: a lease a key would cost more than the keys.
+
+use crate::StoreError;
+use crate::client::deadline;
+use proto_etcd::etcdserverpb as pb;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tonic::transport::Channel;
+
+/// Keys that share a lease before the next one is made.
+const KEYS_PER_LEASE: u32 = 1000;
+
+struct Lease {
+    id: i64,
+    until: Instant,
+    keys: u32,
+}
+
+pub(crate) struct Leases {
+    channel: Channel,
+    by_ttl: Mutex<HashMap<i64, Lease>>,
+}
+
+impl Leases {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Leases { channel, by_ttl: Mutex::default() }
+    }
+
+    /// A lease that lives for at least `ttl` seconds from now, and at most a twentieth (one minute) longer.
+    pub(crate) async fn of(&self, ttl: i64) -> Result<i64, StoreError> {
+        let mut by_ttl = self.by_ttl.lock().await;
+        let now = Instant::now();
+        if let Some(lease) = by_ttl.get_mut(&ttl)
+            && lease.until > now
+            && lease.keys < KEYS_PER_LEASE
+        {
+            lease.keys += 1;
+            return Ok(lease.id);
+        }
+        let reuse = (ttl / 20).clamp(1, 60);
+        let request = pb::LeaseGrantRequest { ttl: ttl + reuse, ..Default::default() };
+        let granted = deadline(pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request)).await?;
+        let until = now + Duration::from_secs(u64::try_from(reuse).unwrap_or(1));
+        by_ttl.insert(ttl, Lease { id: granted.id, until, keys: 1 });
+        Ok(granted.id)
+    }
+}

@@ -1,0 +1,21 @@
+//! The store as the API server uses it: an etcd v3 client with optimistic transactions, one watch, and leases.
+//!
+//! Invariants: a revision is always the store's; every write compares a mod revision; nothing here knows Kubernetes
+//! objects, only keys and bytes. Retrying a write whose outcome is unknown was rejected: the caller gets an error and
+//! reads again.
+
+mod client;
+mod compact;
+mod config;
+mod error;
+mod lease;
+mod read_index;
+mod timings;
+mod watch;
+
+pub use client::{Page, Store, Stored};
+pub use compact::compact_regularly;
+pub use config::{ConfigError, StoreConfig};
+pub use error::StoreError;
+pub use timings::Timings;
+pub use watch::{Change, Feed, WatchItem};

@@ -1,0 +1,64 @@
+//! The store's current revision, with one read for all who ask at the same time.
+//!
+//! Invariant: a caller gets the result of a read that started after its call. A reader that is under way was started
+//! too early, so callers wait for the next one and share it.
+
+use crate::StoreError;
+use crate::client::deadline;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use proto_etcd::etcdserverpb as pb;
+use std::sync::Arc;
+use tonic::transport::Channel;
+
+type Reading = Shared<BoxFuture<'static, Result<i64, String>>>;
+
+/// A reading, and whether it has left its queue.
+type Queued = (Reading, Arc<Mutex<bool>>);
+
+#[derive(Clone)]
+pub(crate) struct ReadIndex {
+    channel: Channel,
+    /// The last reading that was made; it may have ended.
+    last: Arc<Mutex<Option<Queued>>>,
+}
+
+impl ReadIndex {
+    pub(crate) fn new(channel: Channel) -> Self {
+        ReadIndex { channel, last: Arc::default() }
+    }
+
+    pub(crate) async fn current(&self) -> Result<i64, StoreError> {
+        let reading = self.join();
+        reading.await.map_err(StoreError::Unavailable)
+    }
+
+    /// Joins the reading that waits for its turn, or queues a new one behind the reading that is under way.
+    fn join(&self) -> Reading {
+        let mut last = self.last.lock();
+        if let Some((reading, started)) = &*last
+            && !*started.lock()
+        {
+            return reading.clone();
+        }
+        let before = last.take().map(|(reading, _)| reading).filter(|r| r.peek().is_none());
+        let started = Arc::new(Mutex::new(false));
+        let reading = read(self.channel.clone(), before, started.clone()).boxed().shared();
+        *last = Some((reading.clone(), started));
+        reading
+    }
+}
+
+async fn read(channel: Channel, before: Option<Reading>, started: Arc<Mutex<bool>>) -> Result<i64, String> {
+    if let Some(before) = before {
+        let _ = before.await;
+    }
+    *started.lock() = true;
+    // A key that nobody writes: the answer is empty, its header has the revision.
+    let request = pb::RangeRequest { key: Bytes::from_static(b"\0none"), count_only: true, ..Default::default() };
+    let mut kv = pb::kv_client::KvClient::new(channel);
+    let response = deadline(kv.range(request)).await.map_err(|e| e.to_string())?;
+    Ok(response.header.map_or(0, |h| h.revision))
+}

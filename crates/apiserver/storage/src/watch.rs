@@ -1,0 +1,195 @@
+//! The one watch on everything under a prefix, as a feed of changes that survives lost connections.
+//!
+//! Invariants: changes arrive in the order of revisions, those of one revision together; after a lost connection the
+//! feed goes on after the last revision it delivered, or says that history is gone and ends. One watch for all
+//! resources (instead of one each) gives every cache the same revision; see docs/adr.
+
+use crate::client::{bytes_of, prefix_end};
+use crate::{Store, StoreError, Stored};
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::mvccpb::{Event, event::EventType};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::Streaming;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LAST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// One key's change.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Written.
+    Put(Stored),
+    /// Removed at that revision; the value is empty.
+    Delete(Stored),
+}
+
+/// What the feed delivers.
+#[derive(Debug)]
+pub enum WatchItem {
+    /// Changes up to a revision; no change of that revision follows.
+    Changes(Vec<Change>, i64),
+    /// Nothing changed up to this revision.
+    Progress(i64),
+    /// The connection is lost; the feed tries again by itself.
+    Lost(String),
+    /// The connection is back.
+    Restored,
+    /// History is gone: read everything again. Nothing follows.
+    Compacted,
+}
+
+/// The receiving end of a watch, and the means to ask for progress.
+pub struct Feed {
+    /// Items in order.
+    pub items: mpsc::Receiver<WatchItem>,
+    /// Send to be told the present revision soon.
+    pub ask_progress: mpsc::Sender<()>,
+}
+
+impl Store {
+    /// Watches `prefix` from `after + 1` on, until `stop`.
+    pub fn watch(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
+        let (sender, items) = mpsc::channel(256);
+        let (ask_progress, asked) = mpsc::channel(1);
+        let watch = Watch { store: self.clone(), prefix: prefix.to_owned(), after, sender, asked, pending: Vec::new() };
+        tokio::spawn(async move {
+            stop.run_until_cancelled(watch.run()).await;
+        });
+        Feed { items, ask_progress }
+    }
+}
+
+struct Watch {
+    store: Store,
+    prefix: String,
+    after: i64,
+    sender: mpsc::Sender<WatchItem>,
+    asked: mpsc::Receiver<()>,
+    /// Parts of a fragmented response.
+    pending: Vec<Change>,
+}
+
+enum End {
+    Compacted,
+    Gone,
+    Lost(String),
+}
+
+impl Watch {
+    async fn run(mut self) {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let before = self.after;
+            let why = match self.stream().await {
+                End::Gone => return,
+                End::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
+                End::Lost(why) => why,
+            };
+            self.pending.clear();
+            backoff = if self.after > before { FIRST_BACKOFF } else { (backoff * 2).min(LAST_BACKOFF) };
+            if self.sender.send(WatchItem::Lost(why)).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(backoff).await;
+        }
+    }
+
+    async fn stream(&mut self) -> End {
+        match self.connect().await {
+            Ok((requests, responses)) => self.follow(requests, responses).await,
+            Err(e) => End::Lost(e.to_string()),
+        }
+    }
+
+    async fn connect(&self) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>), StoreError> {
+        let (requests, outgoing) = mpsc::channel(4);
+        let create = pb::WatchCreateRequest {
+            key: bytes_of(&self.prefix),
+            range_end: prefix_end(&self.prefix),
+            start_revision: self.after + 1,
+            progress_notify: true,
+            fragment: true,
+            ..Default::default()
+        };
+        // The channel is new and has room.
+        let _ = requests.try_send(request(pb::watch_request::RequestUnion::CreateRequest(create)));
+        let mut client =
+            pb::watch_client::WatchClient::new(self.store.channel.clone()).max_decoding_message_size(usize::MAX);
+        let responses = client.watch(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?;
+        Ok((requests, responses.into_inner()))
+    }
+
+    async fn follow(
+        &mut self,
+        requests: mpsc::Sender<pb::WatchRequest>,
+        mut responses: Streaming<pb::WatchResponse>,
+    ) -> End {
+        loop {
+            tokio::select! {
+                asked = self.asked.recv() => {
+                    if asked.is_none() {
+                        return End::Gone;
+                    }
+                    let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+                    if requests.send(request(progress)).await.is_err() {
+                        return End::Lost("the watch stream is closed".into());
+                    }
+                }
+                response = responses.message() => match response {
+                    Ok(Some(response)) => if let Some(end) = self.handle(response).await {
+                        return end;
+                    },
+                    Ok(None) => return End::Lost("the store ended the watch".into()),
+                    Err(status) => return End::Lost(status.message().to_owned()),
+                },
+            }
+        }
+    }
+
+    async fn handle(&mut self, response: pb::WatchResponse) -> Option<End> {
+        if response.canceled {
+            let compacted = response.compact_revision > 0;
+            return Some(if compacted { End::Compacted } else { End::Lost(response.cancel_reason) });
+        }
+        let revision = response.header.map_or(0, |h| h.revision);
+        if response.created {
+            return self.deliver(WatchItem::Restored).await;
+        }
+        if response.events.is_empty() && self.pending.is_empty() {
+            // A progress answer: every event up to this revision was delivered.
+            self.after = self.after.max(revision);
+            return self.deliver(WatchItem::Progress(revision)).await;
+        }
+        self.pending.extend(response.events.into_iter().filter_map(change));
+        if response.fragment {
+            return None;
+        }
+        let changes = std::mem::take(&mut self.pending);
+        // The header may be ahead of events that are still to come; the last event is not.
+        let last = changes.iter().map(revision_of).max().unwrap_or(revision);
+        self.after = self.after.max(last);
+        self.deliver(WatchItem::Changes(changes, last)).await
+    }
+
+    async fn deliver(&mut self, item: WatchItem) -> Option<End> {
+        self.sender.send(item).await.is_err().then_some(End::Gone)
+    }
+}
+
+fn request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
+    pb::WatchRequest { request_union: Some(union) }
+}
+
+fn change(event: Event) -> Option<Change> {
+    let deleted = event.r#type == i32::from(EventType::Delete);
+    let stored = Stored::from(event.kv?);
+    Some(if deleted { Change::Delete(stored) } else { Change::Put(stored) })
+}
+
+fn revision_of(change: &Change) -> i64 {
+    match change {
+        Change::Put(stored) | Change::Delete(stored) => stored.revision,
+    }
+}

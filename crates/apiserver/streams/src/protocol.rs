@@ -1,0 +1,100 @@
+//! The WebSocket handshake: which protocol is spoken, and the answer that says so (RFC 6455, section 4).
+
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+/// What a client wants to speak over its WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Messages of numbered channels that can be ended one by one.
+    Channels,
+    /// The bytes of a SPDY connection for port-forwarding.
+    Tunnel,
+}
+
+impl Protocol {
+    /// The WebSocket subprotocol.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Channels => "v5.channel.k8s.io",
+            Self::Tunnel => "SPDY/3.1+portforward.k8s.io",
+        }
+    }
+
+    /// The value of `X-Stream-Protocol-Version` towards the kubelet.
+    #[must_use]
+    pub fn upstream(self) -> &'static str {
+        match self {
+            Self::Channels => "v4.channel.k8s.io",
+            Self::Tunnel => "portforward.k8s.io",
+        }
+    }
+}
+
+/// The protocol of a WebSocket request that is translated here; nothing for those that kubelets speak themselves.
+#[must_use]
+pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
+    let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
+    if !upgrade.eq_ignore_ascii_case("websocket") {
+        return None;
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    [Protocol::Channels, Protocol::Tunnel].into_iter().find(|protocol| offered.contains(&protocol.name()))
+}
+
+/// Status and headers of the answer that accepts the WebSocket; nothing when the request lacks its key.
+#[must_use]
+pub fn accept(headers: &HeaderMap, protocol: Protocol) -> Option<(StatusCode, HeaderMap)> {
+    let key = derive_accept_key(headers.get(SEC_WEBSOCKET_KEY)?.as_bytes());
+    let mut answer = HeaderMap::new();
+    answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&key).ok()?);
+    answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol.name()));
+    Some((StatusCode::SWITCHING_PROTOCOLS, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn request(upgrade: &'static str, protocols: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
+        for protocol in protocols {
+            headers.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_what_kubelets_do_not_speak_is_chosen() {
+        for (upgrade, protocols, want) in [
+            ("websocket", &["v5.channel.k8s.io"][..], Some(Protocol::Channels)),
+            ("WebSocket", &["v4.channel.k8s.io, v5.channel.k8s.io"], Some(Protocol::Channels)),
+            ("websocket", &["base64url.bearer.authorization.k8s.io.eA", "v5.channel.k8s.io"], Some(Protocol::Channels)),
+            ("websocket", &["SPDY/3.1+portforward.k8s.io"], Some(Protocol::Tunnel)),
+            ("websocket", &["v4.channel.k8s.io"], None),
+            ("websocket", &[], None),
+            ("SPDY/3.1", &["v5.channel.k8s.io"], None),
+        ] {
+            assert_eq!(choose(&request(upgrade, protocols)), want, "{upgrade} {protocols:?}");
+        }
+    }
+
+    #[test]
+    fn the_accepting_answer_is_that_of_the_rfc() {
+        let mut headers = request("websocket", &["v5.channel.k8s.io"]);
+        assert!(accept(&headers, Protocol::Channels).is_none(), "no key");
+        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+        let (status, answer) = accept(&headers, Protocol::Channels).unwrap();
+        assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(answer.get(SEC_WEBSOCKET_PROTOCOL).unwrap(), "v5.channel.k8s.io");
+    }
+}

@@ -1,0 +1,43 @@
+//! Carrying what is said from one side to the other.
+
+mod channels;
+mod tunnel;
+
+use crate::protocol::Protocol;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+/// Longest message of a client. Go's programs write 32 KiB at once, others all that they have.
+const MESSAGE: usize = 16 << 20;
+
+/// The streams that the client asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output.
+    pub stdout: bool,
+    /// Standard error; with a terminal it goes to standard output.
+    pub stderr: bool,
+    /// A terminal, whose size can change.
+    pub tty: bool,
+}
+
+/// Relays between a client's connection, upgraded to a WebSocket, and a kubelet's, upgraded to SPDY/3.1, until one ends.
+pub async fn relay<C, U>(protocol: Protocol, streams: Streams, client: C, upstream: U)
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send,
+    U: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE)).max_frame_size(Some(MESSAGE));
+    let client = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
+    let ended = match protocol {
+        Protocol::Channels => channels::relay(client, upstream, streams).await,
+        Protocol::Tunnel => tunnel::relay(client, upstream).await,
+    };
+    if let Err(error) = ended {
+        // Either end may break off at any time; there is nobody left to tell.
+        tracing::debug!(error, "a stream broke off");
+    }
+}

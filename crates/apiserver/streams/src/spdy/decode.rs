@@ -1,0 +1,107 @@
+//! Frames that arrive.
+
+use super::{CONTROL, FIN, HEAD, PING, RST_STREAM, SYN_REPLY, SpdyError, VERSION};
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Longest control frame; those of a kubelet have some dozen bytes.
+const LONGEST: usize = 64 * 1024;
+
+/// What arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Bytes of a stream, as many as were there; `last` ends it.
+    Data {
+        /// The stream.
+        stream: u32,
+        /// The bytes.
+        bytes: Bytes,
+        /// Whether the stream ends.
+        last: bool,
+    },
+    /// A stream was broken off.
+    Reset {
+        /// The stream.
+        stream: u32,
+    },
+    /// To be answered.
+    Ping {
+        /// What the answer repeats.
+        id: u32,
+    },
+    /// Something of no consequence here.
+    Other,
+}
+
+/// Reads frames; data are handed on piece by piece, so that a frame's length (up to 16 MiB) costs no memory.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    data: Option<Data>,
+}
+
+struct Data {
+    stream: u32,
+    last: bool,
+    left: usize,
+}
+
+impl tokio_util::codec::Decoder for Decoder {
+    type Item = Frame;
+    type Error = SpdyError;
+
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, SpdyError> {
+        if let Some(data) = self.data.take() {
+            return Ok(self.piece(data, buffer));
+        }
+        let Some((first, second)) = buffer.first_chunk::<HEAD>().map(|head| {
+            let [a, b, c, d, e, f, g, h] = *head;
+            (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+        }) else {
+            return Ok(None);
+        };
+        let last = (second >> 24) as u8 & FIN != 0;
+        let length = (second & 0x00ff_ffff) as usize;
+        if first & CONTROL == 0 {
+            buffer.advance(HEAD);
+            return Ok(self.piece(Data { stream: first, last, left: length }, buffer));
+        }
+        let version = (first >> 16) as u16 & 0x7fff;
+        if version != VERSION {
+            return Err(SpdyError::Version(version));
+        }
+        if length > LONGEST {
+            return Err(SpdyError::Length(length));
+        }
+        if buffer.len() < HEAD + length {
+            return Ok(None);
+        }
+        buffer.advance(HEAD);
+        Ok(Some(control(first as u16, last, &buffer.split_to(length))))
+    }
+}
+
+impl Decoder {
+    fn piece(&mut self, data: Data, buffer: &mut BytesMut) -> Option<Frame> {
+        let here = data.left.min(buffer.len());
+        let left = data.left - here;
+        if here == 0 && left > 0 {
+            self.data = Some(data);
+            return None;
+        }
+        let (stream, bytes) = (data.stream, buffer.split_to(here).freeze());
+        if left > 0 {
+            self.data = Some(Data { left, ..data });
+        }
+        Some(Frame::Data { stream, bytes, last: data.last && left == 0 })
+    }
+}
+
+fn control(kind: u16, last: bool, body: &[u8]) -> Frame {
+    let Some(number) = body.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else { return Frame::Other };
+    let stream = number & !CONTROL;
+    match kind {
+        SYN_REPLY if last => Frame::Data { stream, bytes: Bytes::new(), last },
+        RST_STREAM => Frame::Reset { stream },
+        PING => Frame::Ping { id: number },
+        _ => Frame::Other,
+    }
+}

@@ -1,0 +1,73 @@
+//! Frames to be sent.
+
+use super::{CONTROL, FIN, HEAD, PING, SYN_STREAM, VERSION};
+use bytes::{BufMut, BytesMut};
+use flate2::{Compress, Compression, FlushCompress};
+
+/// Data of one frame; bounds what waits in a buffer.
+const CHUNK: usize = 64 * 1024;
+
+/// Writes frames. The headers of all streams are one compressed stream, hence the state.
+pub(crate) struct Encoder {
+    headers: Compress,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        // The preset dictionary of the draft is an offer that readers don't insist on.
+        Self { headers: Compress::new(Compression::fast(), true) }
+    }
+}
+
+impl Encoder {
+    /// Opens the stream `id` (odd, growing) with its one header.
+    ///
+    /// # Errors
+    /// The compressor refuses, which it has no reason to.
+    pub(crate) fn open(&mut self, out: &mut BytesMut, id: u32, kind: &str) -> std::io::Result<()> {
+        let mut block = BytesMut::new();
+        block.put_u32(1);
+        for text in ["streamtype", kind] {
+            block.put_u32(u32::try_from(text.len()).unwrap_or_default());
+            block.put_slice(text.as_bytes());
+        }
+        let mut packed = Vec::with_capacity(block.len() * 2 + 256);
+        self.headers.compress_vec(&block, &mut packed, FlushCompress::Sync).map_err(std::io::Error::other)?;
+        control(out, SYN_STREAM, 10 + packed.len());
+        out.put_u32(id);
+        out.put_u32(0);
+        out.put_u16(0);
+        out.put_slice(&packed);
+        Ok(())
+    }
+
+    /// Sends bytes on a stream, and with `last` its end.
+    pub(crate) fn data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
+        let mut chunks = bytes.chunks(CHUNK).peekable();
+        if chunks.peek().is_none() {
+            frame(out, id, bytes, last);
+        }
+        while let Some(chunk) = chunks.next() {
+            frame(out, id, chunk, last && chunks.peek().is_none());
+        }
+    }
+
+    /// Answers a ping.
+    pub(crate) fn pong(out: &mut BytesMut, id: u32) {
+        control(out, PING, 4);
+        out.put_u32(id);
+    }
+}
+
+fn frame(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
+    out.reserve(HEAD + bytes.len());
+    out.put_u32(id);
+    let flags = if last { FIN } else { 0 };
+    out.put_u32(u32::from(flags) << 24 | u32::try_from(bytes.len()).unwrap_or_default());
+    out.put_slice(bytes);
+}
+
+fn control(out: &mut BytesMut, kind: u16, length: usize) {
+    out.put_u32(CONTROL | u32::from(VERSION) << 16 | u32::from(kind));
+    out.put_u32(u32::try_from(length).unwrap_or_default());
+}

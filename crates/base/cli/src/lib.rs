@@ -1,0 +1,12 @@
+//! The frame of every binary: arguments, logs, signals, exit codes.
+//!
+//! Exit codes: 0 done, 1 failed (one sentence on standard error), 2 wrong usage.
+
+mod flags;
+mod run;
+mod sentence;
+
+pub use base_task::CancellationToken;
+pub use flags::{Accepted, accept_upstream_flags};
+pub use run::run;
+pub use sentence::nearest;

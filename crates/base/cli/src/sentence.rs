@@ -1,0 +1,128 @@
+//! What a program says when it refuses to go on: one sentence, each cause once, the nearest known word instead of all.
+
+use clap::error::ErrorKind;
+
+/// An error with its causes. A cause that an outer text tells already is not told again; a list of all known names (as
+/// deserialisers give it) gives way to the nearest one.
+pub(crate) fn of_error(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain() {
+        let text = one_line(&cause.to_string());
+        if text.starts_with(&told) {
+            told = text;
+        } else if !told.contains(&text) {
+            told = format!("{told}: {text}");
+        }
+    }
+    shortened(&told)
+}
+
+/// A command line that can't be used. `program` is what to ask for help.
+pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!("something is missing on the command line: `{program} --help` lists what there is");
+    }
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
+    let told = lines.filter(|line| !line.is_empty()).fold(String::new(), |told, line| {
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        match line.strip_prefix("tip: ") {
+            Some(tip) => format!("{told}; {tip}"),
+            None if told.is_empty() => line.to_owned(),
+            None => format!("{told} {line}"),
+        }
+    });
+    format!("{told}; `{program} --help` lists what there is")
+}
+
+/// The word of `known` that is nearest to `word`, counted in edits.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known.into_iter().min_by_key(|candidate| distance(&word.to_lowercase(), &candidate.to_lowercase()))
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let (mut diagonal, mut left) = (i, i + 1);
+        for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
+            let cost = (diagonal + usize::from(x != *y)).min(*above + 1).min(left + 1);
+            (diagonal, left) = (*above, cost);
+            *above = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// "unknown field `x`, expected one of `a`, `b`, ... at line 3" with the nearest one only.
+fn shortened(text: &str) -> String {
+    const LIST: &str = ", expected one of ";
+    let Some((head, rest)) = text.split_once(LIST) else { return text.to_owned() };
+    let Some((list, tail)) = rest.rsplit_once('`') else { return text.to_owned() };
+    let Some(unknown) = head.rsplit('`').nth(1) else { return text.to_owned() };
+    let known = list.split('`').filter(|word| !word.is_empty() && *word != ", ");
+    match nearest(unknown, known) {
+        Some(near) => format!("{head}{tail}; the nearest known one is `{near}`"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    #[command(name = "x")]
+    struct Flags {
+        #[arg(long, required = true)]
+        listen_urls: Vec<u16>,
+    }
+
+    fn usage(words: &[&str]) -> String {
+        of_usage(&Flags::try_parse_from(words).unwrap_err(), "x")
+    }
+
+    #[test]
+    fn usage_is_one_sentence() {
+        let cases: [(&[&str], &str); 3] = [
+            (
+                &["x", "--listen-url=1"],
+                "unexpected argument '--listen-url' found; a similar argument exists: '--listen-urls'; ",
+            ),
+            (
+                &["x", "--listen-urls=a"],
+                "invalid value 'a' for '--listen-urls <LISTEN_URLS>': invalid digit found in string; ",
+            ),
+            (&["x"], "the following required arguments were not provided: --listen-urls <LISTEN_URLS>; "),
+        ];
+        for (words, want) in cases {
+            assert_eq!(usage(words), format!("{want}`x --help` lists what there is"));
+        }
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = anyhow::anyhow!("no such file").context("can't read a: no such file").context("the start failed");
+        assert_eq!(of_error(&error), "the start failed: can't read a: no such file");
+        let error = anyhow::anyhow!("file a: no b").context("file a");
+        assert_eq!(of_error(&error), "file a: no b");
+    }
+
+    #[test]
+    fn a_list_of_names_is_shortened() {
+        let error =
+            anyhow::anyhow!("unknown field `clusterCidr`, expected one of `kind`, `clusterCIDR`, `mode` at line 3");
+        assert_eq!(of_error(&error), "unknown field `clusterCidr` at line 3; the nearest known one is `clusterCIDR`");
+        assert_eq!(nearest("NodeResourceFit", ["NodeName", "NodeResourcesFit"]), Some("NodeResourcesFit"));
+        assert_eq!(nearest("x", []), None);
+    }
+}

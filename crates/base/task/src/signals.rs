@@ -1,0 +1,23 @@
+//! SIGTERM and SIGINT: the first drains, the second ends the process at once.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that the first SIGTERM or SIGINT cancels; the second one exits with code 1 at once.
+///
+/// # Errors
+/// The handlers can't be installed.
+pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        tracing::info!("stopping; a second signal ends the process at once");
+        cancelled.cancel();
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        std::process::exit(1);
+    });
+    Ok(token)
+}

@@ -1,0 +1,45 @@
+//! Logging: text or JSON lines on standard error; `-v N` as upstream's components have it, `RUST_LOG` on top.
+
+use clap::{Args, ValueEnum};
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Logging flags, the same for every component.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LogOptions {
+    /// Log verbosity: 0 to 2 info, 3 to 5 debug, 6 and more trace
+    #[arg(short = 'v', long = "v", value_name = "N", default_value_t = 0)]
+    pub verbosity: u8,
+    /// Format of log lines
+    #[arg(long = "logging-format", value_enum, default_value_t)]
+    pub format: LogFormat,
+}
+
+/// Starts logging. `RUST_LOG` overrides the verbosity. Calling it twice keeps the first.
+pub fn init(options: &LogOptions) {
+    let level = match options.verbosity {
+        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn",
+        3..=5 => "debug,hyper=info,h2=info,rustls=info,sled=info",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    // A second call finds a subscriber installed: in tests that is expected.
+    let _ = match options.format {
+        LogFormat::Text => lines.try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+}

@@ -1,0 +1,91 @@
+//! The client side: whom to trust, and what to show.
+
+use crate::pem::{self, TlsError};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a client needs, as PEM bytes (files are read by the caller, who knows when to read them again).
+#[derive(Clone, Default)]
+pub struct ClientTls {
+    /// Trusted roots; none trusts nobody unless `insecure`.
+    pub ca: Option<Vec<u8>>,
+    /// Certificate chain and key to show.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Accept any server certificate (HTTPS probes; `insecure-skip-tls-verify`).
+    pub insecure: bool,
+    /// ALPN protocols, most wanted first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// A rustls configuration for clients.
+///
+/// # Errors
+/// PEM data without certificates or key, or a key that doesn't fit its certificate.
+pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
+    let inline = Path::new("inline data");
+    let builder = ClientConfig::builder_with_provider(crate::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(refused)?;
+    let builder = if tls.insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(crate::provider())))
+    } else {
+        let roots = match &tls.ca {
+            Some(ca) => pem::roots(ca, inline)?,
+            None => RootCertStore::empty(),
+        };
+        builder.with_root_certificates(roots)
+    };
+    let mut config = match &tls.identity {
+        Some((chain, key)) => builder
+            .with_client_auth_cert(pem::certificates(chain, inline)?, pem::private_key(key, inline)?)
+            .map_err(refused)?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols.clone_from(&tls.alpn);
+    Ok(Arc::new(config))
+}
+
+fn refused(e: Error) -> TlsError {
+    TlsError::Refused(e.to_string())
+}
+
+#[derive(Debug)]
+struct AcceptAny(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,20 @@
+//! rustls configurations from PEM files. The server side notices changed files and uses them for the next handshake,
+//! so certificates rotate without a restart.
+//!
+//! Invariant: one crypto provider (ring), TLS 1.2 and 1.3 only; private keys are read, never logged.
+
+mod client;
+mod pem;
+mod server;
+
+pub use client::{ClientTls, client_config};
+pub use pem::{TlsError, certificates, private_key, roots};
+pub use rustls;
+pub use server::{ClientAuth, ClientCa, ServerTls, server_config};
+
+use std::sync::Arc;
+
+/// The crypto provider of every TLS connection.
+pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

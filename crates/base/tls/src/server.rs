@@ -1,0 +1,233 @@
+//! The server side: a certificate that follows its files, and three ways to treat client certificates.
+//!
+//! Files are looked at on handshakes, at most once in ten seconds: no timer, no watch, no cost when nobody connects.
+
+use crate::pem::{self, TlsError};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+/// What to ask of clients.
+#[derive(Clone, Debug)]
+pub enum ClientAuth {
+    /// No certificate is asked for.
+    None,
+    /// Asked for; whoever shows one must hold its key, but whom it names and who signed it is judged later
+    /// (`ClientCa::verify`), so that a wrong one ends in a 401 and not in a broken handshake.
+    Request,
+    /// Needed, and signed by a CA of this file.
+    Require(PathBuf),
+}
+
+/// A server's TLS files.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// Certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+    /// What to ask of clients.
+    pub client_auth: ClientAuth,
+    /// ALPN protocols, most wanted first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// A rustls configuration for servers which follows changes of its files.
+///
+/// # Errors
+/// A file that can't be read or used; later changes that can't be used are logged and the old ones stay.
+pub fn server_config(tls: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
+    let builder = ServerConfig::builder_with_provider(crate::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| TlsError::Refused(e.to_string()))?;
+    let builder = match &tls.client_auth {
+        ClientAuth::None => builder.with_no_client_auth(),
+        ClientAuth::Request => builder.with_client_cert_verifier(Arc::new(Possession(crate::provider()))),
+        ClientAuth::Require(ca) => builder.with_client_cert_verifier(Arc::new(Required(ClientCa::load(ca)?))),
+    };
+    let paths = vec![tls.certificate.clone(), tls.key.clone()];
+    let certificate = Followed::load(paths, certified_key)?;
+    let mut config = builder.with_cert_resolver(Arc::new(Resolver(certificate)));
+    config.alpn_protocols.clone_from(&tls.alpn);
+    Ok(Arc::new(config))
+}
+
+/// Values made of files, made again when the files change.
+struct Followed<T> {
+    paths: Vec<PathBuf>,
+    make: fn(&[PathBuf]) -> Result<T, TlsError>,
+    value: ArcSwap<T>,
+    seen: Mutex<(Instant, Vec<Option<SystemTime>>)>,
+}
+
+impl<T> Followed<T> {
+    fn load(paths: Vec<PathBuf>, make: fn(&[PathBuf]) -> Result<T, TlsError>) -> Result<Self, TlsError> {
+        let seen = Mutex::new((Instant::now(), modified(&paths)));
+        let value = ArcSwap::from_pointee(make(&paths)?);
+        Ok(Followed { paths, make, value, seen })
+    }
+
+    fn current(&self) -> Arc<T> {
+        if let Some(mut seen) = self.seen.try_lock()
+            && seen.0.elapsed() >= CHECK_EVERY
+        {
+            let now = modified(&self.paths);
+            if now != seen.1 {
+                match (self.make)(&self.paths) {
+                    Ok(value) => {
+                        self.value.store(Arc::new(value));
+                        seen.1 = now;
+                    }
+                    Err(e) => tracing::warn!(error = %e, "changed TLS files can't be used; the old ones stay in use"),
+                }
+            }
+            seen.0 = Instant::now();
+        }
+        self.value.load_full()
+    }
+}
+
+fn modified(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
+    paths.iter().map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()).collect()
+}
+
+fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
+    let [certificate, key_file] = paths else { return Err(TlsError::Refused("two files expected".into())) };
+    let chain = pem::certificates(&pem::read(certificate)?, certificate)?;
+    let key = pem::private_key(&pem::read(key_file)?, key_file)?;
+    CertifiedKey::from_der(chain, key, &crate::provider()).map_err(|e| {
+        let (certificate, key) = (certificate.display(), key_file.display());
+        TlsError::Refused(match e {
+            Error::InconsistentKeys(_) => {
+                format!("{key} is not the key of the certificate in {certificate}; give both of one pair")
+            }
+            e => format!("{certificate} with {key}: {e}"),
+        })
+    })
+}
+
+struct Resolver(Followed<CertifiedKey>);
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Resolver").field(&self.0.paths).finish()
+    }
+}
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.current())
+    }
+}
+
+/// The CA that client certificates are judged by; follows its file.
+pub struct ClientCa(Followed<Arc<dyn ClientCertVerifier>>);
+
+impl ClientCa {
+    /// Reads the CA file.
+    ///
+    /// # Errors
+    /// The file can't be read or holds no certificate.
+    pub fn load(path: &Path) -> Result<Self, TlsError> {
+        Followed::load(vec![path.into()], |paths| {
+            let [path] = paths else { return Err(TlsError::Refused("one file expected".into())) };
+            let roots = Arc::new(pem::roots(&pem::read(path)?, path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, crate::provider()).build();
+            verifier.map_err(|e| TlsError::Refused(format!("{}: {e}", path.display())))
+        })
+        .map(ClientCa)
+    }
+
+    /// Whether a chain (DER, leaf first) is valid now for client authentication and leads to this CA.
+    pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
+        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
+        let Some((leaf, intermediates)) = chain.split_first() else { return false };
+        self.0.current().verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok()
+    }
+}
+
+impl fmt::Debug for ClientCa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientCa").field(&self.0.paths).finish()
+    }
+}
+
+/// Asks for a certificate and checks only that the peer holds its key.
+#[derive(Debug)]
+struct Possession(Arc<rustls::crypto::CryptoProvider>);
+
+/// Needs a certificate of the CA.
+#[derive(Debug)]
+struct Required(ClientCa);
+
+macro_rules! signatures {
+    ($provider:expr) => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
+            let algorithms = &$provider(self).signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
+            let algorithms = &$provider(self).signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            $provider(self).signature_verification_algorithms.supported_schemes()
+        }
+
+        fn root_hint_subjects(&self) -> &[DistinguishedName] {
+            &[]
+        }
+    };
+}
+
+impl ClientCertVerifier for Possession {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    signatures!(|s: &Possession| s.0.clone());
+}
+
+impl ClientCertVerifier for Required {
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.0.0.current().verify_client_cert(leaf, intermediates, now)
+    }
+
+    signatures!(|_: &Required| crate::provider());
+}

@@ -1,0 +1,300 @@
+//! Requests on one kind.
+
+use std::marker::PhantomData;
+
+use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde::Deserialize;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::client::{Body, Client, Request};
+use crate::error::{Error, Result};
+use crate::object::{ApiResource, Object};
+use crate::params::{DeleteParams, ListParams, Patch, Query};
+use crate::watch::Watch;
+
+const PAGE: u32 = 500;
+
+/// Objects of a kind, and the state that they are.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(bound = "K: DeserializeOwned")]
+pub struct List<K> {
+    /// Version of the whole, where to watch from; the token of the next page.
+    #[serde(default)]
+    pub metadata: ListMeta,
+    /// The objects.
+    #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
+    pub items: Vec<K>,
+}
+
+fn null_as_empty<'de, D, K>(deserializer: D) -> Result<Vec<K>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    K: DeserializeOwned,
+{
+    Ok(Option::<Vec<K>>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl<K> List<K> {
+    /// Version of the whole.
+    pub fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn continue_token(&self) -> Option<String> {
+        self.metadata.continue_.clone().filter(|token| !token.is_empty())
+    }
+}
+
+/// Requests on objects of kind `K`.
+pub struct Api<K> {
+    client: Client,
+    resource: ApiResource,
+    namespace: Option<String>,
+    accept: &'static str,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Api<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.client.clone(), self.resource.clone(), self.namespace.clone(), self.accept)
+    }
+}
+
+impl<K> std::fmt::Debug for Api<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Api").field(&self.collection()).finish()
+    }
+}
+
+fn escape(segment: &str) -> String {
+    const KEEP: &percent_encoding::AsciiSet =
+        &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+    percent_encoding::utf8_percent_encode(segment, KEEP).to_string()
+}
+
+impl<K> Api<K> {
+    pub(crate) fn new(client: Client, resource: ApiResource, namespace: Option<String>, accept: &'static str) -> Self {
+        Self { client, resource, namespace, accept, kind: PhantomData }
+    }
+
+    /// The client behind it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The kind.
+    pub fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    /// The same kind in another namespace.
+    pub fn within(&self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self.clone() }
+    }
+
+    /// Path of the collection.
+    pub fn collection(&self) -> String {
+        let root = self.resource.root();
+        match &self.namespace {
+            Some(namespace) => {
+                format!("{root}/namespaces/{}/{}", escape(namespace), self.resource.plural)
+            }
+            None => format!("{root}/{}", self.resource.plural),
+        }
+    }
+
+    fn item(&self, name: &str) -> String {
+        format!("{}/{}", self.collection(), escape(name))
+    }
+
+    fn request(&self, method: Method, path: String) -> Request {
+        Request::new(method, path).accept(self.accept)
+    }
+
+    async fn write<T: DeserializeOwned>(&self, method: Method, path: String, body: Body) -> Result<T> {
+        self.client.request(self.request(method, path).body(body)).await
+    }
+}
+
+impl<K: Object> Api<K> {
+    /// Reads an object.
+    pub async fn get(&self, name: &str) -> Result<K> {
+        self.client.request(self.request(Method::GET, self.item(name))).await
+    }
+
+    /// Reads an object; None if it does not exist.
+    pub async fn get_opt(&self, name: &str) -> Result<Option<K>> {
+        match self.get(name).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Lists to the end, page by page where `params` or the server says so.
+    ///
+    /// An object that can't be decoded is left out and reported by name in the log.
+    pub async fn list(&self, params: &ListParams) -> Result<List<K>> {
+        let mut whole = self.page(params, None).await?;
+        while let Some(token) = whole.continue_token() {
+            let page = self.page(params, Some(&token)).await?;
+            whole.items.extend(page.items);
+            whole.metadata = page.metadata;
+        }
+        Ok(whole)
+    }
+
+    /// Lists the newest state in pages of 500, for relists of unknown size.
+    pub(crate) async fn list_paged(&self, params: &ListParams) -> Result<List<K>> {
+        let params = ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() };
+        self.list(&params).await
+    }
+
+    /// One page.
+    pub async fn page(&self, params: &ListParams, continue_: Option<&str>) -> Result<List<K>> {
+        let mut query = Query::default();
+        params.list_query(&mut query, continue_);
+        let path = query.onto(self.collection());
+        let bytes = self.client.bytes(self.request(Method::GET, path)).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(list) => Ok(list),
+            Err(error) => self.salvage(&bytes).map_err(|_| self.undecodable("a list", error)),
+        }
+    }
+
+    fn salvage(&self, bytes: &[u8]) -> serde_json::Result<List<K>> {
+        let list: List<Value> = serde_json::from_slice(bytes)?;
+        let items = list.items.into_iter().filter_map(|item| {
+            let name = format!("{}/{}", text(&item, "namespace"), text(&item, "name"));
+            serde_json::from_value(item)
+                .map_err(|error| {
+                    tracing::error!(kind = %self.resource.kind, name, %error, "object can't be decoded");
+                })
+                .ok()
+        });
+        Ok(List { metadata: list.metadata, items: items.collect() })
+    }
+
+    fn undecodable(&self, what: &str, source: serde_json::Error) -> Error {
+        Error::Decode { what: format!("{what} of {}", self.resource.plural), source }
+    }
+
+    /// Watches from a version on. Bookmarks are asked for; `timeout_seconds` bounds the watch.
+    pub async fn watch(&self, params: &ListParams, resource_version: &str, timeout_seconds: u32) -> Result<Watch<K>> {
+        let mut query = Query::default();
+        query.push("watch", "true");
+        query.push("allowWatchBookmarks", "true");
+        query.push("timeoutSeconds", &timeout_seconds.to_string());
+        params.selectors(&mut query);
+        query.push("resourceVersion", resource_version);
+        let request = self.request(Method::GET, query.onto(self.collection()));
+        let head = self.client.send(request);
+        let limit = self.client.config().timeout;
+        let response = tokio::time::timeout(limit, head)
+            .await
+            .map_err(|_| Error::Timeout { what: format!("watch of {}", self.resource.plural), after: limit })??;
+        Ok(Watch::new(response.into_body(), self.resource.plural.clone()))
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, object: &K) -> Result<K> {
+        self.write(Method::POST, self.collection(), Body::json(object)?).await
+    }
+
+    /// Replaces an object; its resource version, if set, must be the present one.
+    pub async fn update(&self, object: &K) -> Result<K> {
+        let path = self.item(name_of(object)?);
+        self.write(Method::PUT, path, Body::json(object)?).await
+    }
+
+    /// Replaces an object's status.
+    pub async fn update_status(&self, object: &K) -> Result<K> {
+        let path = format!("{}/status", self.item(name_of(object)?));
+        self.write(Method::PUT, path, Body::json(object)?).await
+    }
+
+    /// Changes an object.
+    pub async fn patch(&self, name: &str, patch: &Patch) -> Result<K> {
+        self.patch_path(self.item(name), patch).await
+    }
+
+    /// Changes an object's status.
+    pub async fn patch_status(&self, name: &str, patch: &Patch) -> Result<K> {
+        self.patch_path(format!("{}/status", self.item(name)), patch).await
+    }
+
+    /// Changes a subresource.
+    pub async fn patch_subresource(&self, name: &str, subresource: &str, patch: &Patch) -> Result<K> {
+        self.patch_path(format!("{}/{subresource}", self.item(name)), patch).await
+    }
+
+    async fn patch_path(&self, path: String, patch: &Patch) -> Result<K> {
+        let mut query = Query::default();
+        patch.query(&mut query);
+        let body = Body::encode(patch.content_type(), patch.body())?;
+        self.write(Method::PATCH, query.onto(path), body).await
+    }
+
+    /// Deletes an object, or begins to.
+    pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
+        let request = self.request(Method::DELETE, self.item(name));
+        self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
+    }
+
+    /// Deletes every object that `which` selects.
+    pub async fn delete_collection(&self, params: &DeleteParams, which: &ListParams) -> Result<()> {
+        let mut query = Query::default();
+        which.selectors(&mut query);
+        let request = self.request(Method::DELETE, query.onto(self.collection()));
+        self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
+    }
+
+    /// Reads a subresource (`scale`, `status`, ...).
+    pub async fn subresource_get<R: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<R> {
+        let path = format!("{}/{subresource}", self.item(name));
+        self.client.request(self.request(Method::GET, path)).await
+    }
+
+    /// Posts to a subresource (`binding`, `eviction`, `token`, ...).
+    pub async fn subresource_create<T, R>(&self, name: &str, subresource: &str, body: &T) -> Result<R>
+    where
+        T: Serialize,
+        R: DeserializeOwned,
+    {
+        let path = format!("{}/{subresource}", self.item(name));
+        self.write(Method::POST, path, Body::json(body)?).await
+    }
+
+    /// Replaces a subresource (`scale`, `finalize`, `approval`, ...).
+    pub async fn subresource_update<T, R>(&self, name: &str, subresource: &str, body: &T) -> Result<R>
+    where
+        T: Serialize,
+        R: DeserializeOwned,
+    {
+        let path = format!("{}/{subresource}", self.item(name));
+        self.write(Method::PUT, path, Body::json(body)?).await
+    }
+}
+
+/// Kinds that are only created, such as `TokenReview` and `SubjectAccessReview`.
+impl<K: Serialize + DeserializeOwned> Api<K> {
+    /// Creates an object without reading it back by name.
+    pub async fn review(&self, object: &K) -> Result<K> {
+        self.write(Method::POST, self.collection(), Body::json(object)?).await
+    }
+}
+
+fn name_of<K: Object>(object: &K) -> Result<&str> {
+    object
+        .meta()
+        .name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| Error::Config("the object has no name".into()))
+}
+
+fn text<'a>(item: &'a Value, field: &str) -> &'a str {
+    item.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,297 @@
+//! A client of one API server: credentials, retries, time limits, decoding.
+//!
+//! There is no client-side rate limit: the server's fairness decides, and 429 with `Retry-After` is obeyed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, BodyStream, Full};
+use hyper::body::Incoming;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::config::{Config, Source};
+use crate::error::{Error, Result};
+use crate::object::{ApiResource, DynamicObject, PartialObject};
+use crate::transport::Transport;
+
+const JSON: &str = "application/json";
+const RETRIES: u32 = 10;
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+
+/// Content of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Body {
+    /// Media type; empty for none.
+    pub content_type: &'static str,
+    /// Bytes.
+    pub bytes: Bytes,
+}
+
+impl Body {
+    /// A JSON body.
+    pub fn json<T: serde::Serialize>(value: &T) -> Result<Self> {
+        Self::encode(JSON, value)
+    }
+
+    pub(crate) fn encode<T: serde::Serialize>(content_type: &'static str, value: &T) -> Result<Self> {
+        let bytes = serde_json::to_vec(value).map_err(Error::Encode)?;
+        Ok(Self { content_type, bytes: bytes.into() })
+    }
+}
+
+/// A request to a path of the API server.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Content.
+    pub body: Body,
+    /// Media types wanted.
+    pub accept: &'static str,
+    /// Time until the answer's head is there, and for its body unless it is streamed. None: no limit.
+    pub timeout: Option<Duration>,
+}
+
+impl Request {
+    /// A request without content.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), body: Body::default(), accept: JSON, timeout: None }
+    }
+
+    /// GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// POST of a JSON body.
+    pub fn post<T: serde::Serialize>(path: impl Into<String>, value: &T) -> Result<Self> {
+        Ok(Self::new(Method::POST, path).body(Body::json(value)?))
+    }
+
+    /// With this content.
+    pub fn body(mut self, body: Body) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// With these media types.
+    pub fn accept(mut self, accept: &'static str) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    /// `METHOD path`, for messages.
+    fn what(&self) -> String {
+        let path = self.path.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method)
+    }
+}
+
+struct Inner {
+    config: Arc<Config>,
+    transport: Arc<Transport>,
+    token: Mutex<Option<(Instant, HeaderValue)>>,
+}
+
+/// A handle to one API server; clones share the connection.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("server", &self.inner.config.server).finish()
+    }
+}
+
+impl Client {
+    /// A client; nothing is sent before the first request.
+    pub fn new(config: Config) -> Self {
+        let config = Arc::new(config);
+        let transport = Arc::new(Transport::new(Arc::clone(&config)));
+        Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
+    }
+
+    /// The same connection under another bearer token. Only for clients without a certificate, which would
+    /// take precedence over any token.
+    pub fn with_token(&self, token: Source) -> Self {
+        let config = Arc::new(Config { token: Some(token), ..self.config().clone() });
+        let transport = Arc::clone(&self.inner.transport);
+        Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
+    }
+
+    /// What the client was made from.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Changes whenever a connection has been made: whoever backs off may try again.
+    pub(crate) fn connections(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.transport.connections()
+    }
+
+    /// A kind: cluster-scoped objects, or those of all namespaces.
+    pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
+        Api::new(self.clone(), ApiResource::of::<K>(), None, JSON)
+    }
+
+    /// A kind within a namespace.
+    pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
+        Api::new(self.clone(), ApiResource::of::<K>(), Some(namespace.to_owned()), JSON)
+    }
+
+    /// Any kind, as JSON trees.
+    pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), JSON)
+    }
+
+    /// Any kind, its metadata only.
+    pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
+        const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+            application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), PARTIAL)
+    }
+
+    /// Sends a request and decodes the answer's JSON.
+    pub async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
+        let what = request.what();
+        let bytes = self.bytes(request).await?;
+        serde_json::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
+    }
+
+    /// Sends a request and gives the answer's bytes.
+    pub async fn bytes(&self, request: Request) -> Result<Bytes> {
+        let limit = request.timeout.unwrap_or(self.inner.config.timeout);
+        let what = request.what();
+        let answer = async {
+            let response = self.send(request).await?;
+            collect(response.into_body(), &what).await
+        };
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Timeout { what, after: limit }),
+        }
+    }
+
+    /// Sends a request and gives the answer's body as it comes: logs, for instance.
+    pub async fn stream(&self, request: Request) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>> {
+        use futures::StreamExt;
+        let what = request.what();
+        let body = self.send(request).await?.into_body();
+        Ok(BodyStream::new(body).filter_map(move |frame| {
+            let item = match frame {
+                Ok(frame) => frame.into_data().ok().map(Ok),
+                Err(error) => Some(Err(lost(&what, error))),
+            };
+            std::future::ready(item)
+        }))
+    }
+
+    /// Sends a request; a failure Status becomes an error, the body of a success is left to the caller.
+    pub async fn send(&self, request: Request) -> Result<http::Response<Incoming>> {
+        let what = request.what();
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let built = self.build(&request)?;
+            match self.inner.transport.send(built, &what).await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                Ok(response) => {
+                    let wait = retry_after(&response).filter(|_| attempt <= RETRIES);
+                    if response.status() == StatusCode::UNAUTHORIZED {
+                        *self.inner.token.lock() = None;
+                    }
+                    let error = failure(response, &what).await;
+                    let Some(wait) = wait else { return Err(error) };
+                    tracing::debug!(%what, ?wait, "the server asks to come back later");
+                    tokio::time::sleep(wait).await;
+                }
+                Err(failed) => {
+                    let connecting = matches!(failed.error, Error::Connect { .. } | Error::Config(_));
+                    if !failed.unsent || connecting || attempt > 3 {
+                        return Err(failed.error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn build(&self, request: &Request) -> Result<http::Request<Full<Bytes>>> {
+        let config = &self.inner.config;
+        let invalid = |error: &dyn std::fmt::Display| Error::Config(format!("{}: {error}", request.what()));
+        let mut builder = http::Request::builder()
+            .method(request.method.clone())
+            .uri(format!("{}{}", config.server, request.path))
+            .header(ACCEPT, request.accept)
+            .header(USER_AGENT, &config.user_agent);
+        if !request.body.content_type.is_empty() {
+            builder = builder.header(CONTENT_TYPE, request.body.content_type);
+        }
+        if let Some(token) = self.token()? {
+            builder = builder.header(AUTHORIZATION, token);
+        }
+        if let Some(user) = &config.impersonate {
+            builder = builder.header(HeaderName::from_static("impersonate-user"), user);
+        }
+        builder.body(Full::new(request.body.bytes.clone())).map_err(|error| invalid(&error))
+    }
+
+    fn token(&self) -> Result<Option<HeaderValue>> {
+        let Some(source) = &self.inner.config.token else { return Ok(None) };
+        let mut cached = self.inner.token.lock();
+        if let Some((read, value)) = cached.as_ref()
+            && (matches!(source, Source::Inline(_)) || read.elapsed() < TOKEN_AGE)
+        {
+            return Ok(Some(value.clone()));
+        }
+        let token = source.read()?;
+        let token = token.trim_ascii();
+        let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
+            .map_err(|_| Error::Config("the token holds characters that no token has".into()))?;
+        value.set_sensitive(true);
+        *cached = Some((Instant::now(), value.clone()));
+        Ok(Some(value))
+    }
+}
+
+fn lost(what: &str, error: hyper::Error) -> Error {
+    Error::Connection { what: what.to_owned(), source: error.into() }
+}
+
+async fn collect(body: Incoming, what: &str) -> Result<Bytes> {
+    Ok(body.collect().await.map_err(|error| lost(what, error))?.to_bytes())
+}
+
+fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
+    let code = response.status();
+    if code != StatusCode::TOO_MANY_REQUESTS && !code.is_server_error() {
+        return None;
+    }
+    let seconds = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+async fn failure(response: http::Response<Incoming>, what: &str) -> Error {
+    let code = i32::from(response.status().as_u16());
+    let bytes = match collect(response.into_body(), what).await {
+        Ok(bytes) => bytes,
+        Err(error) => return error,
+    };
+    let mut status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| Status {
+        message: Some(format!("{what}: {}", String::from_utf8_lossy(&bytes).trim())),
+        ..Status::default()
+    });
+    status.code.get_or_insert(code);
+    Error::Api(Box::new(status))
+}

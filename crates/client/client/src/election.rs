@@ -1,0 +1,283 @@
+//! Leader election on a Lease, by client-go's rules.
+//!
+//! Time is measured by this process' clock from when a record was last seen to change, never by comparing the
+//! record's times with it: clocks of machines may differ. Losing the lease ends the work by its token and
+//! the process campaigns again; exiting, as the stock components do, was rejected because a restart loses the
+//! warm caches.
+
+use std::time::Duration;
+
+use base_task::CancellationToken;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use rand::Rng;
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::client::Client;
+use crate::error::Result;
+
+/// Which lease, as whom, and how patiently.
+#[derive(Clone, Debug)]
+pub struct LeaderConfig {
+    /// Namespace of the lease.
+    pub namespace: String,
+    /// Name of the lease.
+    pub name: String,
+    /// Who this is; differs between processes.
+    pub identity: String,
+    /// A record that did not change for so long may be taken over.
+    pub lease_duration: Duration,
+    /// A leader that could not renew for so long steps down.
+    pub renew_deadline: Duration,
+    /// Time between attempts.
+    pub retry_period: Duration,
+}
+
+impl LeaderConfig {
+    /// A lease in `kube-system` with client-go's times: 15 s, 10 s, 2 s.
+    pub fn new(name: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: "kube-system".to_owned(),
+            name: name.into(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What to do about the record at hand.
+#[derive(Debug, PartialEq)]
+enum Move {
+    /// Write this record: take the lease or renew it.
+    Write(LeaseSpec),
+    /// Somebody else leads.
+    Wait,
+}
+
+/// Decides from a record and how long it has been unchanged. Pure.
+fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Timestamp) -> Move {
+    let holder = found.holder_identity.as_deref().unwrap_or_default();
+    let seconds = u64::try_from(found.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    let lasts = if seconds == 0 { config.lease_duration } else { Duration::from_secs(seconds) };
+    let ours = holder == config.identity;
+    if !ours && !holder.is_empty() && unchanged < lasts {
+        return Move::Wait;
+    }
+    let transitions = found.lease_transitions.unwrap_or(0);
+    Move::Write(LeaseSpec {
+        holder_identity: Some(config.identity.clone()),
+        lease_duration_seconds: i32::try_from(config.lease_duration.as_secs()).ok(),
+        acquire_time: if ours { found.acquire_time.clone() } else { Some(MicroTime(now)) },
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(if ours { transitions } else { transitions.saturating_add(1) }),
+        ..found.clone()
+    })
+}
+
+struct Elector<'a> {
+    api: Api<Lease>,
+    config: &'a LeaderConfig,
+    seen: Option<(LeaseSpec, Instant)>,
+    held: Option<Lease>,
+    leader: String,
+}
+
+impl Elector<'_> {
+    /// Tries to take or renew the lease; true if it is ours now.
+    async fn attempt(&mut self) -> Result<bool> {
+        if let Some(held) = self.held.take() {
+            // The common case of a leader: one write on the version that it wrote last.
+            let spec = held.spec.clone().unwrap_or_default();
+            if let Move::Write(spec) = decide(self.config, &spec, Duration::ZERO, Timestamp::now()) {
+                match self.api.update(&Lease { spec: Some(spec), ..held }).await {
+                    Ok(lease) => return Ok(self.take(lease)),
+                    Err(error) if error.is_conflict() || error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let Some(lease) = self.api.get_opt(&self.config.name).await? else {
+            return self.create().await;
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        self.observe(&spec);
+        let unchanged = self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        match decide(self.config, &spec, unchanged, Timestamp::now()) {
+            Move::Wait => Ok(false),
+            Move::Write(spec) => {
+                let lease = self.api.update(&Lease { spec: Some(spec), ..lease }).await?;
+                Ok(self.take(lease))
+            }
+        }
+    }
+
+    async fn create(&mut self) -> Result<bool> {
+        let empty = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
+        let Move::Write(spec) = decide(self.config, &empty, Duration::ZERO, Timestamp::now()) else {
+            return Ok(false);
+        };
+        let metadata = ObjectMeta {
+            name: Some(self.config.name.clone()),
+            namespace: Some(self.config.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let lease = self.api.create(&Lease { metadata, spec: Some(spec) }).await?;
+        Ok(self.take(lease))
+    }
+
+    fn take(&mut self, lease: Lease) -> bool {
+        if let Some(spec) = &lease.spec {
+            self.observe(&spec.clone());
+        }
+        self.held = Some(lease);
+        true
+    }
+
+    fn observe(&mut self, spec: &LeaseSpec) {
+        if self.seen.as_ref().is_none_or(|(known, _)| known != spec) {
+            self.seen = Some((spec.clone(), Instant::now()));
+        }
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if self.leader != holder {
+            tracing::info!(lease = %self.config.name, leader = holder, "leader");
+            holder.clone_into(&mut self.leader);
+        }
+    }
+
+    /// Waits until the lease is ours.
+    async fn acquire(&mut self) {
+        let mut connections = self.api.client().connections();
+        loop {
+            connections.mark_unchanged();
+            let mut lost = false;
+            match self.attempt().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    lost = error.is_unavailable();
+                    tracing::debug!(lease = %self.config.name, %error, "cannot take the lease");
+                }
+            }
+            let jitter = rand::rng().random_range(1.0..2.2);
+            tokio::select! {
+                () = tokio::time::sleep(self.config.retry_period.mul_f64(jitter)) => {}
+                // Somebody got through to the server again: no need to wait any longer.
+                _ = connections.changed(), if lost => {}
+            }
+        }
+    }
+
+    /// Renews until that has failed for the renew deadline.
+    async fn hold(&mut self) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.config.retry_period).await;
+            let deadline = renewed + self.config.renew_deadline;
+            match tokio::time::timeout_at(deadline, self.attempt()).await {
+                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => {
+                    tracing::debug!(lease = %self.config.name, %error, "cannot renew the lease");
+                }
+                Err(_) => {}
+            }
+            if Instant::now() >= deadline && renewed + self.config.renew_deadline == deadline {
+                return;
+            }
+        }
+    }
+
+    /// Gives the lease back, so that another takes over at once.
+    async fn release(&mut self) {
+        let Some(mut lease) = self.held.take() else { return };
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            lease_transitions: transitions,
+            renew_time: Some(MicroTime(Timestamp::now())),
+            acquire_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        });
+        let limit = Duration::from_secs(2);
+        if let Ok(Err(error)) = tokio::time::timeout(limit, self.api.update(&lease)).await {
+            tracing::debug!(lease = %self.config.name, %error, "cannot release the lease");
+        }
+    }
+}
+
+/// Campaigns until `stop`; while this process leads, runs `lead` with a token that ends its term.
+///
+/// When the lease is lost the token is cancelled, the work is waited for, and the campaign begins anew. When
+/// `stop` is cancelled the work is ended first and the lease released after.
+pub async fn run<F, Fut>(client: &Client, config: LeaderConfig, stop: CancellationToken, mut lead: F)
+where
+    F: FnMut(CancellationToken) -> Fut,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let api = client.namespaced(&config.namespace);
+    let mut elector = Elector { api, config: &config, seen: None, held: None, leader: String::new() };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = elector.acquire() => {}
+        }
+        tracing::info!(lease = %config.name, identity = %config.identity, "leading");
+        let term = stop.child_token();
+        let mut work = tokio::spawn(lead(term.clone()));
+        let stopped = tokio::select! {
+            () = stop.cancelled() => true,
+            () = elector.hold() => false,
+            _ = &mut work => true,
+        };
+        term.cancel();
+        if !work.is_finished() {
+            let _ = work.await;
+        }
+        if stopped {
+            elector.release().await;
+            if stop.is_cancelled() {
+                return;
+            }
+        } else {
+            elector.held = None;
+            tracing::warn!(lease = %config.name, "the lease is lost; campaigning again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn decisions() {
+        let config = LeaderConfig::new("l", "me");
+        let now = Timestamp::UNIX_EPOCH;
+        let record = |holder: &str, seconds: i32| LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(seconds),
+            lease_transitions: Some(3),
+            ..LeaseSpec::default()
+        };
+        let cases = [
+            (record("other", 15), 14, None),
+            (record("other", 15), 15, Some(4)),
+            (record("other", 1), 2, Some(4)),
+            (record("", 15), 0, Some(4)),
+            (record("me", 15), 0, Some(3)),
+        ];
+        for (found, unchanged, want) in cases {
+            let got = match decide(&config, &found, Duration::from_secs(unchanged), now) {
+                Move::Wait => None,
+                Move::Write(spec) => spec.lease_transitions,
+            };
+            assert_eq!(got, want, "{found:?} for {unchanged}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A copy of a kind's objects that follows the cluster.
+//!
+//! List once, then watch; resume from the last version after a disconnect; list again when the server no
+//! longer knows that version (410). The store changes before handlers are told, and handlers see every change
+//! in order. An idle informer is one open stream: there is no resync and nothing polls.
+
+mod reflector;
+mod store;
+
+use std::sync::Arc;
+
+use base_task::{CancellationToken, Tasks};
+
+use crate::api::Api;
+use crate::object::Object;
+use crate::params::ListParams;
+
+use reflector::Reflector;
+pub(crate) use store::Shared;
+pub use store::Store;
+
+/// A change of one object.
+#[derive(Debug)]
+pub enum Event<K> {
+    /// It is new (`old` is None) or changed.
+    Applied {
+        /// State before.
+        old: Option<Arc<K>>,
+        /// State now.
+        new: Arc<K>,
+    },
+    /// It is gone. Its last known state.
+    Deleted(Arc<K>),
+}
+
+impl<K> Clone for Event<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Applied { old, new } => Self::Applied { old: old.clone(), new: Arc::clone(new) },
+            Self::Deleted(last) => Self::Deleted(Arc::clone(last)),
+        }
+    }
+}
+
+impl<K> Event<K> {
+    /// The newest state that the event carries.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Self::Applied { new, .. } => new,
+            Self::Deleted(last) => last,
+        }
+    }
+}
+
+pub(crate) type Handler<K> = Arc<dyn Fn(Event<K>) + Send + Sync>;
+pub(crate) type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+pub(crate) type Transform<K> = Box<dyn Fn(&mut K) + Send + Sync>;
+
+/// An informer to be: add indexes and handlers, then spawn it.
+pub struct Informer<K: Object> {
+    api: Api<K>,
+    params: ListParams,
+    indexes: Vec<(&'static str, IndexFn<K>)>,
+    handlers: Vec<Handler<K>>,
+    transforms: Vec<Transform<K>>,
+}
+
+impl<K: Object> Informer<K> {
+    /// An informer of what `params` select. `managedFields` are not kept.
+    pub fn new(api: Api<K>, params: ListParams) -> Self {
+        let strip: Transform<K> = Box::new(|object: &mut K| object.meta_mut().managed_fields = None);
+        Self { api, params, indexes: Vec::new(), handlers: Vec::new(), transforms: vec![strip] }
+    }
+
+    /// An index by the values that `keys` gives for an object.
+    pub fn index<F>(mut self, name: &'static str, keys: F) -> Self
+    where
+        F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    {
+        self.indexes.push((name, Box::new(keys)));
+        self
+    }
+
+    /// Called for every change, in order; must not block.
+    pub fn on_event<F>(mut self, handler: F) -> Self
+    where
+        F: Fn(Event<K>) + Send + Sync + 'static,
+    {
+        self.handlers.push(Arc::new(handler));
+        self
+    }
+
+    /// Applied to each object before it is stored, to drop what is not needed.
+    pub fn transform<F>(mut self, transform: F) -> Self
+    where
+        F: Fn(&mut K) + Send + Sync + 'static,
+    {
+        self.transforms.push(Box::new(transform));
+        self
+    }
+
+    /// Starts it; it ends with the group's shutdown.
+    pub fn spawn(self, tasks: &Tasks) -> Store<K> {
+        let (store, run) = self.start(tasks.shutdown().clone());
+        tasks.spawn("informer", run);
+        store
+    }
+
+    /// Starts it; it ends when `stop` is cancelled.
+    pub fn spawn_until(self, tasks: &Tasks, stop: CancellationToken) -> Store<K> {
+        let (store, run) = self.start(stop);
+        tasks.spawn("informer", run);
+        store
+    }
+
+    /// The store, and the future that feeds it until `stop` is cancelled.
+    pub fn start(self, stop: CancellationToken) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
+        let shared = Arc::new(Shared::new(self.indexes, self.handlers));
+        let store = Store::new(Arc::clone(&shared));
+        let reflector = Reflector::new(self.api, self.params, self.transforms, shared);
+        (store, async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = reflector.run() => {}
+            }
+        })
+    }
+}

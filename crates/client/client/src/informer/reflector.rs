@@ -1,0 +1,157 @@
+//! The loop that feeds a store: list, watch, resume, list again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::{Shared, Transform};
+use crate::api::Api;
+use crate::error::{Error, Result};
+use crate::object::{Object, ObjectExt};
+use crate::params::ListParams;
+use crate::watch::WatchEvent;
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(3);
+/// A watch that lived so long, or that brought something, was a good one: back-off begins anew.
+const GOOD_WATCH: Duration = Duration::from_secs(5);
+
+/// Where to go on.
+enum Position {
+    /// Nothing is known: any state will do to begin with.
+    Start,
+    /// The last known version is too old: the newest state, and no older one, will do.
+    Expired,
+    /// Everything up to this version is in the store.
+    At(String),
+}
+
+impl Position {
+    fn version(&self) -> Option<&str> {
+        match self {
+            Self::At(version) => Some(version),
+            Self::Start | Self::Expired => None,
+        }
+    }
+}
+
+pub(crate) struct Reflector<K: Object> {
+    api: Api<K>,
+    params: ListParams,
+    transforms: Vec<Transform<K>>,
+    shared: Arc<Shared<K>>,
+}
+
+impl<K: Object> Reflector<K> {
+    pub(crate) fn new(api: Api<K>, params: ListParams, transforms: Vec<Transform<K>>, shared: Arc<Shared<K>>) -> Self {
+        Self { api, params, transforms, shared }
+    }
+
+    pub(crate) async fn run(self) {
+        let mut position = Position::Start;
+        let mut delay = FIRST_DELAY;
+        let mut connections = self.api.client().connections();
+        loop {
+            let began = Instant::now();
+            connections.mark_unchanged();
+            let before = position.version().map(str::to_owned);
+            let step = self.step(&mut position).await;
+            match &step {
+                Ok(()) => {}
+                Err(error) if error.is_expired() => position = Position::Expired,
+                Err(error) => self.report(error, &mut position),
+            }
+            if began.elapsed() >= GOOD_WATCH || before.as_deref() != position.version() {
+                delay = FIRST_DELAY;
+            }
+            let lost = step.is_err_and(|error| error.is_unavailable());
+            tokio::select! {
+                () = tokio::time::sleep(jittered(delay)) => {}
+                // Somebody got through to the server again: no need to wait any longer.
+                _ = connections.changed(), if lost => {}
+            }
+            delay = (delay * 2).min(LONGEST_DELAY);
+        }
+    }
+
+    fn report(&self, error: &Error, position: &mut Position) {
+        let resource = &self.api.resource().plural;
+        match error {
+            Error::Connect { .. } | Error::Connection { .. } | Error::Timeout { .. } => {
+                tracing::debug!(%resource, %error, "watch interrupted");
+            }
+            Error::Decode { .. } => {
+                // What could not be decoded is passed over by the list, which reports it by name.
+                tracing::error!(%resource, %error, "event can't be decoded; listing again");
+                *position = Position::Expired;
+            }
+            other => tracing::warn!(%resource, error = %other, "cannot list or watch"),
+        }
+    }
+
+    /// One list if needed, then one watch to its end.
+    async fn step(&self, position: &mut Position) -> Result<()> {
+        let version = match position {
+            Position::At(version) => version.clone(),
+            Position::Start => self.list("0", position).await?,
+            Position::Expired => self.list("", position).await?,
+        };
+        self.watch(version, position).await
+    }
+
+    async fn list(&self, version: &str, position: &mut Position) -> Result<String> {
+        let mut params = self.params.clone();
+        let mut list = if version.is_empty() {
+            self.api.list_paged(&params).await?
+        } else {
+            params.resource_version = Some(version.to_owned());
+            self.api.list(&params).await?
+        };
+        let version = list.resource_version().to_owned();
+        list.items.iter_mut().for_each(|item| self.transform(item));
+        list.items.shrink_to_fit();
+        self.shared.replace(list.items);
+        *position = Position::At(version.clone());
+        Ok(version)
+    }
+
+    async fn watch(&self, version: String, position: &mut Position) -> Result<()> {
+        let seconds = rand::rng().random_range(300..600);
+        let resource = &self.api.resource().plural;
+        tracing::debug!(%resource, version, "starting a watch");
+        let mut events = self.api.watch(&self.params, &version, seconds).await?;
+        tracing::debug!(%resource, version, "watching");
+        while let Some(event) = events.next().await {
+            match event? {
+                WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
+                    *position = Position::At(object.resource_version().to_owned());
+                    self.transform(&mut object);
+                    self.shared.apply(object);
+                }
+                WatchEvent::Deleted(mut object) => {
+                    *position = Position::At(object.resource_version().to_owned());
+                    self.transform(&mut object);
+                    self.shared.delete(object);
+                }
+                WatchEvent::Bookmark { resource_version, .. } => {
+                    *position = Position::At(resource_version);
+                }
+                WatchEvent::Error(status) => return Err(Error::Api(status)),
+            }
+        }
+        Ok(())
+    }
+
+    fn transform(&self, object: &mut K) {
+        for transform in &self.transforms {
+            transform(object);
+        }
+    }
+}
+
+fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(rand::rng().random_range(1.0..2.0))
+}

@@ -1,0 +1,273 @@
+//! Objects by key, with indexes, and the handlers that hear of changes.
+//!
+//! Invariant: a change is in the store before a handler hears of it, and changes are told in the order in
+//! which they were stored. `writing` serialises writers; readers only ever wait for a map operation.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use super::{Event, Handler, IndexFn};
+use crate::object::{Object, ObjectExt};
+
+struct Index<K> {
+    name: &'static str,
+    keys: IndexFn<K>,
+    entries: HashMap<String, HashSet<Arc<str>>>,
+}
+
+impl<K> Index<K> {
+    fn insert(&mut self, key: &Arc<str>, object: &K) {
+        for value in (self.keys)(object) {
+            self.entries.entry(value).or_default().insert(Arc::clone(key));
+        }
+    }
+
+    fn remove(&mut self, key: &Arc<str>, object: &K) {
+        for value in (self.keys)(object) {
+            if let Some(keys) = self.entries.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.entries.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+struct Objects<K> {
+    by_key: HashMap<Arc<str>, Arc<K>>,
+    indexes: Vec<Index<K>>,
+}
+
+impl<K: Object> Objects<K> {
+    fn put(&mut self, object: Arc<K>) -> Option<Arc<K>> {
+        let key: Arc<str> = object.key().into();
+        let old = self.by_key.insert(Arc::clone(&key), Arc::clone(&object));
+        for index in &mut self.indexes {
+            if let Some(old) = &old {
+                index.remove(&key, old);
+            }
+            index.insert(&key, &object);
+        }
+        old
+    }
+
+    fn take(&mut self, key: &str) -> Option<Arc<K>> {
+        let (key, old) = self.by_key.remove_entry(key)?;
+        for index in &mut self.indexes {
+            index.remove(&key, &old);
+        }
+        Some(old)
+    }
+}
+
+pub(crate) struct Shared<K> {
+    objects: RwLock<Objects<K>>,
+    handlers: RwLock<Vec<Handler<K>>>,
+    writing: Mutex<()>,
+    synced: watch::Sender<bool>,
+}
+
+impl<K: Object> Shared<K> {
+    pub(crate) fn new(indexes: Vec<(&'static str, IndexFn<K>)>, handlers: Vec<Handler<K>>) -> Self {
+        let indexes = indexes.into_iter().map(|(name, keys)| Index { name, keys, entries: HashMap::new() }).collect();
+        Self {
+            objects: RwLock::new(Objects { by_key: HashMap::new(), indexes }),
+            handlers: RwLock::new(handlers),
+            writing: Mutex::new(()),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    fn tell(&self, event: &Event<K>) {
+        for handler in self.handlers.read().iter() {
+            handler(event.clone());
+        }
+    }
+
+    fn put(&self, object: K) {
+        let new = Arc::new(object);
+        let old = self.objects.write().put(Arc::clone(&new));
+        self.tell(&Event::Applied { old, new });
+    }
+
+    pub(crate) fn apply(&self, object: K) {
+        let _writing = self.writing.lock();
+        self.put(object);
+    }
+
+    /// Takes the object out; handlers hear the last state, as the server gave it.
+    pub(crate) fn delete(&self, object: K) {
+        let _writing = self.writing.lock();
+        if self.objects.write().take(&object.key()).is_some() {
+            self.tell(&Event::Deleted(Arc::new(object)));
+        }
+    }
+
+    /// Makes the store equal to a list: tells of what went, came and changed.
+    pub(crate) fn replace(&self, items: Vec<K>) {
+        let _writing = self.writing.lock();
+        let listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
+        let gone: Vec<Arc<str>> = {
+            let objects = self.objects.read();
+            objects.by_key.keys().filter(|key| !listed.contains(&***key)).cloned().collect()
+        };
+        for key in gone {
+            let last = self.objects.write().take(&key);
+            if let Some(last) = last {
+                self.tell(&Event::Deleted(last));
+            }
+        }
+        for item in items {
+            if !self.has_version(&item) {
+                self.put(item);
+            }
+        }
+        self.synced.send_replace(true);
+    }
+
+    fn has_version(&self, item: &K) -> bool {
+        let objects = self.objects.read();
+        objects
+            .by_key
+            .get(item.key().as_str())
+            .is_some_and(|known| known.resource_version() == item.resource_version() && known.uid() == item.uid())
+    }
+}
+
+/// Read access to an informer's objects; cheap to clone.
+pub struct Store<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K> std::fmt::Debug for Store<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Store<K> {
+    pub(crate) fn new(shared: Arc<Shared<K>>) -> Self {
+        Self { shared }
+    }
+
+    /// A store without an informer, for tests of decisions.
+    pub fn fixed(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
+        let shared = Shared::new(indexes, Vec::new());
+        shared.replace(objects);
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The object at `namespace/name` (`name` if cluster-scoped).
+    pub fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.shared.objects.read().by_key.get(key).cloned()
+    }
+
+    /// All objects, in no order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.shared.objects.read().by_key.values().cloned().collect()
+    }
+
+    /// All keys, in no order.
+    pub fn keys(&self) -> Vec<Arc<str>> {
+        self.shared.objects.read().by_key.keys().cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.shared.objects.read().by_key.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Objects that the index `name` holds under `value`; none if there is no such index.
+    pub fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+        let objects = self.shared.objects.read();
+        let index = objects.indexes.iter().find(|index| index.name == name);
+        index
+            .and_then(|index| index.entries.get(value))
+            .into_iter()
+            .flatten()
+            .filter_map(|key| objects.by_key.get(key).cloned())
+            .collect()
+    }
+
+    /// Calls `handler` for every present object and then for every change, in order; it must not block.
+    pub fn add_handler<F>(&self, handler: F)
+    where
+        F: Fn(Event<K>) + Send + Sync + 'static,
+    {
+        let _writing = self.shared.writing.lock();
+        for new in self.list() {
+            handler(Event::Applied { old: None, new });
+        }
+        self.shared.handlers.write().push(Arc::new(handler));
+    }
+
+    /// Whether the first list is in the store.
+    pub fn has_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Waits until the first list is in the store and handlers have heard of it.
+    pub async fn synced(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // The sender lives in `shared`, which this borrows: the wait ends only by the value.
+        let _ = synced.wait_for(|done| *done).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn pod(name: &str, version: &str, node: &str) -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name, "namespace": "n", "resourceVersion": version},
+            "spec": {"nodeName": node, "containers": []}
+        }))
+        .unwrap()
+    }
+
+    fn on_node(pod: &Pod) -> Vec<String> {
+        pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+    }
+
+    #[test]
+    fn replace_tells_the_difference() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&heard);
+        let handler: Handler<Pod> = Arc::new(move |event| {
+            let word = match &event {
+                Event::Applied { old: None, .. } => "added",
+                Event::Applied { .. } => "changed",
+                Event::Deleted(_) => "deleted",
+            };
+            sink.lock().push(format!("{word} {}", event.object().name()));
+        });
+        let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
+        shared.replace(vec![pod("a", "1", "x"), pod("b", "1", "x")]);
+        heard.lock().clear();
+        shared.replace(vec![pod("b", "1", "x"), pod("c", "2", "y")]);
+        shared.apply(pod("c", "3", "x"));
+        assert_eq!(*heard.lock(), ["deleted a", "added c", "changed c"]);
+        let store = Store::new(Arc::new(shared));
+        assert_eq!(store.by_index("node", "x").len(), 2);
+        assert!(store.by_index("node", "y").is_empty());
+        assert!(store.has_synced());
+    }
+}

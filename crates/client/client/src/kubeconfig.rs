@@ -1,0 +1,238 @@
+//! Kubeconfig files and the service account of a pod.
+//!
+//! Unknown fields are left alone: other programs keep their own in the same file. Relative paths are
+//! relative to the file. `exec` and `auth-provider` users are refused by name.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use serde::Deserialize;
+
+use crate::config::{Config, Identity, Source};
+use crate::error::{Error, Result};
+
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct File {
+    current_context: Option<String>,
+    clusters: Option<Vec<NamedCluster>>,
+    users: Option<Vec<NamedUser>>,
+    contexts: Option<Vec<NamedContext>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedUser {
+    name: String,
+    #[serde(default)]
+    user: Option<User>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+    tls_server_name: Option<String>,
+    insecure_skip_tls_verify: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct User {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+    #[serde(rename = "as")]
+    impersonate: Option<String>,
+    exec: Option<serde_yaml::Value>,
+    auth_provider: Option<serde_yaml::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Context {
+    cluster: String,
+    user: String,
+    namespace: Option<String>,
+}
+
+pub(crate) fn load(path: &Path, context: Option<&str>) -> Result<Config> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::Config(format!("cannot read kubeconfig {}: {error}", path.display())))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    parse(&text, folder, context).map_err(|problem| Error::Config(format!("kubeconfig {}: {problem}", path.display())))
+}
+
+fn parse(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, String> {
+    let file: File = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let name = context
+        .or(file.current_context.as_deref())
+        .filter(|name| !name.is_empty())
+        .ok_or("it has no current-context")?;
+    let context = &file
+        .contexts
+        .iter()
+        .flatten()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| format!("it has no context {name:?}"))?
+        .context;
+    let cluster = &file
+        .clusters
+        .iter()
+        .flatten()
+        .find(|entry| entry.name == context.cluster)
+        .ok_or_else(|| format!("it has no cluster {:?}", context.cluster))?
+        .cluster;
+    let user =
+        file.users.iter().flatten().find(|entry| entry.name == context.user).and_then(|entry| entry.user.as_ref());
+    build(cluster, user, context, folder)
+}
+
+fn build(cluster: &Cluster, user: Option<&User>, context: &Context, folder: &Path) -> Result<Config, String> {
+    if cluster.server.is_empty() {
+        return Err(format!("cluster {:?} has no server", context.cluster));
+    }
+    let mut config = Config::builder(cluster.server.trim_end_matches('/'));
+    config.ca = source(
+        cluster.certificate_authority_data.as_deref(),
+        cluster.certificate_authority.as_deref(),
+        folder,
+        "certificate-authority-data",
+    )?;
+    config.tls_server_name.clone_from(&cluster.tls_server_name);
+    config.insecure = cluster.insecure_skip_tls_verify;
+    if let Some(namespace) = context.namespace.as_deref().filter(|name| !name.is_empty()) {
+        namespace.clone_into(&mut config.namespace);
+    }
+    if let Some(user) = user {
+        credentials(&mut config, user, folder)?;
+    }
+    Ok(config)
+}
+
+fn credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), String> {
+    let certificate = source(
+        user.client_certificate_data.as_deref(),
+        user.client_certificate.as_deref(),
+        folder,
+        "client-certificate-data",
+    )?;
+    let key = source(user.client_key_data.as_deref(), user.client_key.as_deref(), folder, "client-key-data")?;
+    config.identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) => return Err("the user has a client certificate without a key".into()),
+        (None, Some(_)) => return Err("the user has a client key without a certificate".into()),
+    };
+    config.token = match (&user.token_file, &user.token) {
+        (Some(path), _) => Some(Source::File(folder.join(path))),
+        (None, Some(token)) if !token.is_empty() => Some(Source::Inline(token.clone().into_bytes())),
+        _ => None,
+    };
+    config.impersonate.clone_from(&user.impersonate);
+    let nothing = config.identity.is_none() && config.token.is_none();
+    if nothing && (user.exec.is_some() || user.auth_provider.is_some()) {
+        return Err("users with exec or auth-provider are not supported; use a token or a client \
+                    certificate"
+            .into());
+    }
+    Ok(())
+}
+
+fn source(data: Option<&str>, file: Option<&Path>, folder: &Path, field: &str) -> Result<Option<Source>, String> {
+    match (data.filter(|data| !data.is_empty()), file) {
+        (Some(data), _) => base64::engine::general_purpose::STANDARD
+            .decode(data.trim())
+            .map(|bytes| Some(Source::Inline(bytes)))
+            .map_err(|error| format!("{field} is not base64: {error}")),
+        (None, Some(path)) if !path.as_os_str().is_empty() => Ok(Some(Source::File(folder.join(path)))),
+        _ => Ok(None),
+    }
+}
+
+pub(crate) fn in_cluster() -> Result<Config> {
+    let variable = |name: &str| {
+        std::env::var(name)
+            .map_err(|_| Error::Config(format!("no kubeconfig given, and {name} is not set: this is not a pod")))
+    };
+    let host = variable("KUBERNETES_SERVICE_HOST")?;
+    let port = variable("KUBERNETES_SERVICE_PORT")?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let folder = Path::new(ACCOUNT);
+    let mut config = Config::builder(format!("https://{host}:{port}"))
+        .ca(Source::File(folder.join("ca.crt")))
+        .token(Source::File(folder.join("token")));
+    if let Ok(namespace) = std::fs::read_to_string(folder.join("namespace")) {
+        namespace.trim().clone_into(&mut config.namespace);
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    const TEXT: &str = "
+apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- name: k
+  cluster: {server: 'https://127.0.0.1:6443/', certificate-authority: ca.crt, tls-server-name: kubernetes}
+users:
+- name: u
+  user: {client-certificate-data: YWJj, client-key: /k.pem}
+- name: t
+  user: {tokenFile: tok}
+contexts:
+- name: c
+  context: {cluster: k, user: u, namespace: dev}
+- name: d
+  context: {cluster: k, user: t}
+- name: e
+  context: {cluster: none, user: t}
+";
+
+    #[test]
+    fn contexts() {
+        let config = parse(TEXT, Path::new("/d"), None).unwrap();
+        assert_eq!(config.server, "https://127.0.0.1:6443");
+        assert_eq!(config.ca, Some(Source::File("/d/ca.crt".into())));
+        assert_eq!(config.tls_server_name.as_deref(), Some("kubernetes"));
+        assert_eq!(config.namespace, "dev");
+        let identity = config.identity.unwrap();
+        assert_eq!(identity.certificate, Source::Inline(b"abc".to_vec()));
+        assert_eq!(identity.key, Source::File("/k.pem".into()));
+        let config = parse(TEXT, Path::new("/d"), Some("d")).unwrap();
+        assert_eq!(config.token, Some(Source::File("/d/tok".into())));
+    }
+
+    #[test]
+    fn problems_are_named() {
+        let cases = [(Some("e"), "no cluster \"none\""), (Some("x"), "no context \"x\"")];
+        for (context, want) in cases {
+            let problem = parse(TEXT, Path::new("/d"), context).unwrap_err();
+            assert!(problem.contains(want), "{problem}");
+        }
+    }
+}

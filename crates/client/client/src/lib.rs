@@ -1,0 +1,34 @@
+//! The cluster as a client sees it: REST over HTTP/2, informers, work queues, leader election, events.
+//!
+//! Everything outside the API server reaches the cluster through this crate and nothing else. It needs no
+//! private endpoint: any v1.36 API server will do.
+//!
+//! - [`Client`] and [`Api`] send requests; [`Config`] says where to and as whom.
+//! - [`Informer`] keeps a [`Store`] equal to the cluster and tells handlers what changed.
+//! - [`WorkQueue`] turns changes into keys to reconcile.
+//! - [`election`] and [`events`] are what every component needs besides.
+
+mod api;
+mod client;
+mod config;
+pub mod election;
+mod error;
+pub mod events;
+pub mod informer;
+mod kubeconfig;
+mod object;
+mod params;
+mod queue;
+mod tls;
+mod transport;
+mod watch;
+
+pub use api::{Api, List};
+pub use client::{Body, Client, Request};
+pub use config::{Config, Identity, Source};
+pub use error::{Error, Result};
+pub use informer::{Event, Informer, Store};
+pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};
+pub use params::{DeleteParams, ListParams, Patch, Propagation, VersionMatch};
+pub use queue::{RateLimit, WorkQueue};
+pub use watch::{Watch, WatchEvent};

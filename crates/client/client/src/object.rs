@@ -1,0 +1,250 @@
+//! What an object is to this crate: something with metadata that JSON can carry.
+//!
+//! Typed objects are `k8s_openapi` structs. [`DynamicObject`] carries any kind as a JSON tree and
+//! [`PartialObject`] carries metadata only; both go through the same [`crate::Api`] and informers.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// An API object.
+pub trait Object: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    /// The metadata.
+    fn meta(&self) -> &ObjectMeta;
+    /// The metadata, to change it.
+    fn meta_mut(&mut self) -> &mut ObjectMeta;
+}
+
+impl<K> Object for K
+where
+    K: k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    fn meta(&self) -> &ObjectMeta {
+        self.metadata()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.metadata_mut()
+    }
+}
+
+/// Short ways to an object's metadata.
+pub trait ObjectExt: Object {
+    /// Name, empty if not set yet.
+    fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// Namespace, empty for cluster-scoped objects.
+    fn namespace(&self) -> &str {
+        self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// `namespace/name`, or `name` for cluster-scoped objects: the key in stores and queues.
+    fn key(&self) -> String {
+        match self.namespace() {
+            "" => self.name().to_owned(),
+            namespace => format!("{namespace}/{}", self.name()),
+        }
+    }
+
+    /// Uid, empty if not set yet.
+    fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// Resource version, empty if not set yet.
+    fn resource_version(&self) -> &str {
+        self.meta().resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// Value of a label.
+    fn label(&self, key: &str) -> Option<&str> {
+        self.meta().labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Value of an annotation.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Whether deletion has begun.
+    fn is_deleting(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    /// Owners.
+    fn owners(&self) -> &[OwnerReference] {
+        self.meta().owner_references.as_deref().unwrap_or_default()
+    }
+
+    /// The owner that controls this object.
+    fn controller(&self) -> Option<&OwnerReference> {
+        self.owners().iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+impl<K: Object> ObjectExt for K {}
+
+/// A reference to a typed object, as events carry it.
+pub fn object_reference<K>(object: &K) -> ObjectReference
+where
+    K: k8s_openapi::Resource + k8s_openapi::Metadata<Ty = ObjectMeta>,
+{
+    let meta = object.metadata();
+    ObjectReference {
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// Where a kind is served.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ApiResource {
+    /// Group, empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Plural, as in URLs.
+    pub plural: String,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl ApiResource {
+    /// The row of a typed kind.
+    pub fn of<K: k8s_openapi::Resource>() -> Self {
+        Self {
+            group: K::GROUP.to_owned(),
+            version: K::VERSION.to_owned(),
+            kind: K::KIND.to_owned(),
+            plural: K::URL_PATH_SEGMENT.to_owned(),
+            namespaced: std::any::type_name::<K::Scope>().contains("Namespace"),
+        }
+    }
+
+    /// `group/version`, or `version` in the core group.
+    pub fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// `/api/v1` or `/apis/group/version`.
+    pub(crate) fn root(&self) -> String {
+        match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        }
+    }
+}
+
+/// An object of any kind as a JSON tree; its metadata is also at hand typed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DynamicObject {
+    /// API version, empty inside lists.
+    pub api_version: String,
+    /// Kind, empty inside lists.
+    pub kind: String,
+    /// The metadata.
+    pub metadata: ObjectMeta,
+    /// Everything else: `spec`, `status`, `data` and so on.
+    pub rest: Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for DynamicObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut rest = Map::deserialize(deserializer)?;
+        let metadata = match rest.remove("metadata") {
+            Some(value) => serde_json::from_value(value).map_err(serde::de::Error::custom)?,
+            None => ObjectMeta::default(),
+        };
+        let mut text = |key: &str| match rest.remove(key) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        Ok(Self { api_version: text("apiVersion"), kind: text("kind"), metadata, rest })
+    }
+}
+
+impl Serialize for DynamicObject {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+            if !value.is_empty() {
+                map.serialize_entry(key, value)?;
+            }
+        }
+        map.serialize_entry("metadata", &self.metadata)?;
+        for (key, value) in &self.rest {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Object for DynamicObject {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Metadata only: what `PartialObjectMetadata` carries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialObject {
+    /// `meta.k8s.io/v1`.
+    pub api_version: String,
+    /// `PartialObjectMetadata`.
+    pub kind: String,
+    /// The metadata.
+    pub metadata: ObjectMeta,
+}
+
+impl Object for PartialObject {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
+    use serde_json::json;
+
+    #[test]
+    fn dynamic_objects_round_trip() {
+        let value = json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {"b": 1}});
+        let object: DynamicObject = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!(object.name(), "a");
+        assert_eq!(object.rest["spec"]["b"], 1);
+        assert_eq!(serde_json::to_value(&object).unwrap(), value);
+    }
+
+    #[test]
+    fn scopes() {
+        assert!(ApiResource::of::<Pod>().namespaced);
+        assert!(!ApiResource::of::<Namespace>().namespaced);
+    }
+}

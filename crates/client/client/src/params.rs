@@ -1,0 +1,264 @@
+//! Options of requests, and the query strings and bodies that they become.
+
+use serde_json::{Value, json};
+
+/// How a list's `resourceVersion` is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// That version exactly.
+    Exact,
+    /// That version or a later one.
+    NotOlderThan,
+}
+
+/// Options of list, watch, informers and deletecollection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListParams {
+    /// Label selector, as in `app=web,tier!=db`.
+    pub label_selector: Option<String>,
+    /// Field selector, as in `spec.nodeName=n1`.
+    pub field_selector: Option<String>,
+    /// Most items in one answer; lists go on to the end by themselves.
+    pub limit: Option<u32>,
+    /// State to list: `0` for any, absent for the newest.
+    pub resource_version: Option<String>,
+    /// How `resource_version` is meant.
+    pub version_match: Option<VersionMatch>,
+}
+
+impl ListParams {
+    /// Everything, newest state.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only objects with these labels.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.label_selector = Some(selector.into());
+        self
+    }
+
+    /// Only objects with these field values.
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.field_selector = Some(selector.into());
+        self
+    }
+
+    /// At most so many items in one answer.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// State to list.
+    pub fn resource_version(mut self, version: impl Into<String>) -> Self {
+        self.resource_version = Some(version.into());
+        self
+    }
+
+    pub(crate) fn selectors(&self, query: &mut Query) {
+        query.push_some("labelSelector", self.label_selector.as_deref());
+        query.push_some("fieldSelector", self.field_selector.as_deref());
+    }
+
+    pub(crate) fn list_query(&self, query: &mut Query, continue_: Option<&str>) {
+        self.selectors(query);
+        if let Some(limit) = self.limit {
+            query.push("limit", &limit.to_string());
+        }
+        if let Some(token) = continue_ {
+            query.push("continue", token);
+            return;
+        }
+        query.push_some("resourceVersion", self.resource_version.as_deref());
+        let how = self.version_match.map(|how| match how {
+            VersionMatch::Exact => "Exact",
+            VersionMatch::NotOlderThan => "NotOlderThan",
+        });
+        query.push_some("resourceVersionMatch", how);
+    }
+}
+
+/// What happens to the objects that a deleted object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay, without the owner.
+    Orphan,
+    /// They are deleted afterwards.
+    Background,
+    /// They are deleted first.
+    Foreground,
+}
+
+/// Options of delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteParams {
+    /// Seconds until the object goes; absent: the object's own.
+    pub grace_period_seconds: Option<i64>,
+    /// What happens to dependents; absent: the kind's default.
+    pub propagation: Option<Propagation>,
+    /// Only the object with this uid.
+    pub uid: Option<String>,
+    /// Only the object at this version.
+    pub resource_version: Option<String>,
+    /// Check only.
+    pub dry_run: bool,
+}
+
+impl DeleteParams {
+    /// The defaults of the kind.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Dependents go afterwards.
+    pub fn background() -> Self {
+        Self { propagation: Some(Propagation::Background), ..Self::default() }
+    }
+
+    /// Dependents go first.
+    pub fn foreground() -> Self {
+        Self { propagation: Some(Propagation::Foreground), ..Self::default() }
+    }
+
+    /// Dependents stay.
+    pub fn orphan() -> Self {
+        Self { propagation: Some(Propagation::Orphan), ..Self::default() }
+    }
+
+    /// Seconds until the object goes.
+    pub fn grace_period(mut self, seconds: i64) -> Self {
+        self.grace_period_seconds = Some(seconds);
+        self
+    }
+
+    /// Only the object with this uid.
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.uid = Some(uid.into());
+        self
+    }
+
+    /// Only the object at this version.
+    pub fn resource_version(mut self, version: impl Into<String>) -> Self {
+        self.resource_version = Some(version.into());
+        self
+    }
+
+    pub(crate) fn body(&self) -> Value {
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        if let Some(seconds) = self.grace_period_seconds {
+            body["gracePeriodSeconds"] = json!(seconds);
+        }
+        if let Some(propagation) = self.propagation {
+            body["propagationPolicy"] = json!(format!("{propagation:?}"));
+        }
+        if let Some(uid) = &self.uid {
+            body["preconditions"]["uid"] = json!(uid);
+        }
+        if let Some(version) = &self.resource_version {
+            body["preconditions"]["resourceVersion"] = json!(version);
+        }
+        if self.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        body
+    }
+}
+
+/// A change to an object, in one of the four patch formats.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// RFC 6902.
+    Json(Value),
+    /// RFC 7386.
+    Merge(Value),
+    /// Kubernetes' own: lists merge by key.
+    Strategic(Value),
+    /// Server-side apply.
+    Apply {
+        /// Owner of the fields.
+        manager: String,
+        /// Take fields from other owners.
+        force: bool,
+        /// The fields.
+        object: Value,
+    },
+}
+
+impl Patch {
+    pub(crate) fn content_type(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "application/json-patch+json",
+            Self::Merge(_) => "application/merge-patch+json",
+            Self::Strategic(_) => "application/strategic-merge-patch+json",
+            Self::Apply { .. } => "application/apply-patch+yaml",
+        }
+    }
+
+    pub(crate) fn body(&self) -> &Value {
+        match self {
+            Self::Json(body) | Self::Merge(body) | Self::Strategic(body) => body,
+            Self::Apply { object, .. } => object,
+        }
+    }
+
+    pub(crate) fn query(&self, query: &mut Query) {
+        if let Self::Apply { manager, force, .. } = self {
+            query.push("fieldManager", manager);
+            query.push("force", if *force { "true" } else { "false" });
+        }
+    }
+}
+
+/// A query string under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    pub(crate) fn push(&mut self, key: &str, value: &str) {
+        self.0.push(if self.0.is_empty() { '?' } else { '&' });
+        self.0.push_str(key);
+        self.0.push('=');
+        self.0.extend(percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC));
+    }
+
+    pub(crate) fn push_some(&mut self, key: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.push(key, value);
+        }
+    }
+
+    pub(crate) fn onto(self, mut path: String) -> String {
+        path.push_str(&self.0);
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn list_queries() {
+        let cases = [
+            (ListParams::new(), None, "p"),
+            (ListParams::new().labels("a=b,c!=d"), None, "p?labelSelector=a%3Db%2Cc%21%3Dd"),
+            (ListParams::new().limit(5).resource_version("0"), None, "p?limit=5&resourceVersion=0"),
+            (ListParams::new().limit(5).resource_version("0"), Some("t"), "p?limit=5&continue=t"),
+        ];
+        for (params, token, want) in cases {
+            let mut query = Query::default();
+            params.list_query(&mut query, token);
+            assert_eq!(query.onto("p".into()), want);
+        }
+    }
+
+    #[test]
+    fn delete_bodies() {
+        let body = DeleteParams::background().grace_period(0).uid("u").body();
+        assert_eq!(body["propagationPolicy"], "Background");
+        assert_eq!(body["gracePeriodSeconds"], 0);
+        assert_eq!(body["preconditions"]["uid"], "u");
+    }
+}

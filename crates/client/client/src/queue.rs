@@ -1,0 +1,327 @@
+//! A queue of keys to reconcile.
+//!
+//! A key that is added twice is worked once; a key that is added while it is being worked is worked again
+//! afterwards, never at the same time. Delayed keys sit in one heap, and whoever waits in [`WorkQueue::next`]
+//! sleeps until the earliest: there is no timer task and nothing polls.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How fast failing keys come back.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimit {
+    /// Delay after the first failure; doubles with each.
+    pub base: Duration,
+    /// Longest delay.
+    pub max: Duration,
+    /// Retries a second over all keys.
+    pub rate: f64,
+    /// Retries that may come at once.
+    pub burst: f64,
+}
+
+impl Default for RateLimit {
+    /// 5 ms to 1000 s a key; 10 a second with bursts of 100 over all, as controllers have it.
+    fn default() -> Self {
+        let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
+        Self { base, max, rate: 10.0, burst: 100.0 }
+    }
+}
+
+impl RateLimit {
+    fn backoff(&self, failures: u32) -> Duration {
+        let factor = 2f64.powi(failures.min(60) as i32);
+        Duration::try_from_secs_f64(self.base.as_secs_f64() * factor).unwrap_or(self.max).min(self.max)
+    }
+}
+
+/// Tokens of all keys together; may go below zero, which is time to wait.
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn reserve(&mut self, limit: &RateLimit, now: Instant) -> Duration {
+        let earned = now.duration_since(self.at).as_secs_f64() * limit.rate;
+        self.tokens = (self.tokens + earned).min(limit.burst) - 1.0;
+        self.at = now;
+        Duration::try_from_secs_f64(-self.tokens.min(0.0) / limit.rate).unwrap_or_default()
+    }
+}
+
+struct State<T> {
+    ready: VecDeque<T>,
+    dirty: HashSet<T>,
+    working: HashSet<T>,
+    delayed: BinaryHeap<Reverse<(Instant, u64)>>,
+    waiting: HashMap<u64, T>,
+    due: HashMap<T, (Instant, u64)>,
+    failures: HashMap<T, u32>,
+    bucket: Bucket,
+    serial: u64,
+    closed: bool,
+}
+
+impl<T: Clone + Eq + Hash> State<T> {
+    fn add(&mut self, item: T) -> bool {
+        if self.closed || !self.dirty.insert(item.clone()) || self.working.contains(&item) {
+            return false;
+        }
+        self.ready.push_back(item);
+        true
+    }
+
+    fn add_at(&mut self, item: T, when: Instant) {
+        if self.due.get(&item).is_some_and(|(earlier, _)| *earlier <= when) {
+            return;
+        }
+        self.serial += 1;
+        if let Some((_, old)) = self.due.insert(item.clone(), (when, self.serial)) {
+            self.waiting.remove(&old);
+        }
+        self.waiting.insert(self.serial, item);
+        self.delayed.push(Reverse((when, self.serial)));
+    }
+
+    /// Moves what is due to the ready keys; gives the time of the next.
+    fn promote(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(Reverse((when, serial))) = self.delayed.peek().copied() {
+            if !self.waiting.contains_key(&serial) {
+                self.delayed.pop();
+                continue;
+            }
+            if when > now {
+                return Some(when);
+            }
+            self.delayed.pop();
+            if let Some(item) = self.waiting.remove(&serial) {
+                self.due.remove(&item);
+                self.add(item);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let item = self.ready.pop_front()?;
+        self.dirty.remove(&item);
+        self.working.insert(item.clone());
+        Some(item)
+    }
+}
+
+struct Inner<T> {
+    limit: RateLimit,
+    state: Mutex<State<T>>,
+    changed: Notify,
+}
+
+/// The queue; clones share it.
+pub struct WorkQueue<T> {
+    inner: Arc<Inner<T>>,
+}
+
+impl<T> Clone for WorkQueue<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Default for WorkQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Clone + Eq + Hash> WorkQueue<T> {
+    /// A queue with the rate limit of controllers.
+    pub fn new() -> Self {
+        Self::with_rate_limit(RateLimit::default())
+    }
+
+    /// A queue with its own rate limit.
+    pub fn with_rate_limit(limit: RateLimit) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            working: HashSet::new(),
+            delayed: BinaryHeap::new(),
+            waiting: HashMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            bucket: Bucket { tokens: limit.burst, at: Instant::now() },
+            serial: 0,
+            closed: false,
+        };
+        Self { inner: Arc::new(Inner { limit, state: Mutex::new(state), changed: Notify::new() }) }
+    }
+
+    /// Adds a key now.
+    pub fn add(&self, item: T) {
+        if self.inner.state.lock().add(item) {
+            self.inner.changed.notify_one();
+        }
+    }
+
+    /// Adds a key after a delay; the earlier of two delays counts.
+    pub fn add_after(&self, item: T, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(item);
+        }
+        self.inner.state.lock().add_at(item, Instant::now() + delay);
+        self.inner.changed.notify_one();
+    }
+
+    /// Adds a key that failed, after a delay that grows with its failures.
+    pub fn add_rate_limited(&self, item: T) {
+        let now = Instant::now();
+        let mut state = self.inner.state.lock();
+        let failures = state.failures.entry(item.clone()).or_insert(0);
+        let own = self.inner.limit.backoff(*failures);
+        *failures = failures.saturating_add(1);
+        let all = state.bucket.reserve(&self.inner.limit, now);
+        state.add_at(item, now + own.max(all));
+        drop(state);
+        self.inner.changed.notify_one();
+    }
+
+    /// Forgets a key's failures.
+    pub fn forget(&self, item: &T) {
+        self.inner.state.lock().failures.remove(item);
+    }
+
+    /// How often a key failed since it was last forgotten.
+    pub fn failures(&self, item: &T) -> u32 {
+        self.inner.state.lock().failures.get(item).copied().unwrap_or(0)
+    }
+
+    /// Keys that are ready.
+    pub fn len(&self) -> usize {
+        self.inner.state.lock().ready.len()
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next key; [`WorkQueue::done`] must follow. None once the queue is closed and empty.
+    pub async fn next(&self) -> Option<T> {
+        loop {
+            let changed = self.inner.changed.notified();
+            let wake = {
+                let mut state = self.inner.state.lock();
+                let wake = state.promote(Instant::now());
+                if let Some(item) = state.take() {
+                    let more = !state.ready.is_empty() || wake.is_some() || state.closed;
+                    drop(state);
+                    if more {
+                        self.inner.changed.notify_one();
+                    }
+                    return Some(item);
+                }
+                if state.closed {
+                    drop(state);
+                    self.inner.changed.notify_one();
+                    return None;
+                }
+                wake
+            };
+            match wake {
+                None => changed.await,
+                Some(when) => {
+                    let _ = tokio::time::timeout_at(when, changed).await;
+                }
+            }
+        }
+    }
+
+    /// A key is worked; if it was added meanwhile, it is ready again.
+    pub fn done(&self, item: &T) {
+        let mut state = self.inner.state.lock();
+        state.working.remove(item);
+        if state.dirty.contains(item) {
+            state.ready.push_back(item.clone());
+            drop(state);
+            self.inner.changed.notify_one();
+        }
+    }
+
+    /// Takes no more keys; waiting workers end when the ready ones are worked.
+    pub fn close(&self) {
+        let mut state = self.inner.state.lock();
+        state.closed = true;
+        drop(state);
+        self.inner.changed.notify_waiters();
+        self.inner.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_are_worked_once_and_never_twice_at_a_time() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(queue.next().await, Some("a"));
+        queue.add("a");
+        assert_eq!(queue.next().await, Some("b"));
+        queue.done(&"b");
+        assert!(queue.is_empty());
+        queue.done(&"a");
+        assert_eq!(queue.next().await, Some("a"));
+        queue.done(&"a");
+        queue.close();
+        assert_eq!(queue.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn delays_and_backoff() {
+        let queue = WorkQueue::new();
+        let start = Instant::now();
+        queue.add_after("late", Duration::from_secs(60));
+        queue.add_after("soon", Duration::from_millis(40));
+        queue.add_after("late", Duration::from_millis(80));
+        assert_eq!(queue.next().await, Some("soon"));
+        assert!(start.elapsed().as_millis() >= 40);
+        assert_eq!(queue.next().await, Some("late"));
+        assert!(start.elapsed().as_millis() >= 80);
+        queue.done(&"late");
+        for want in [5, 10, 20, 40] {
+            let before = Instant::now();
+            queue.add_rate_limited("late");
+            assert_eq!(queue.next().await, Some("late"));
+            assert!((want..want + 500).contains(&before.elapsed().as_millis()), "{want}");
+            queue.done(&"late");
+        }
+        assert_eq!(queue.failures(&"late"), 4);
+        queue.forget(&"late");
+        assert_eq!(queue.failures(&"late"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_worker_hears_of_an_earlier_delay() {
+        let queue = WorkQueue::new();
+        queue.add_after(1, Duration::from_secs(100));
+        let other = queue.clone();
+        let worker = tokio::spawn(async move { other.next().await });
+        tokio::task::yield_now().await;
+        queue.add_after(2, Duration::from_millis(50));
+        let before = Instant::now();
+        assert_eq!(worker.await.unwrap(), Some(2));
+        assert!(before.elapsed() < Duration::from_secs(50));
+    }
+}

@@ -1,0 +1,197 @@
+//! One connection to the API server, shared by every request and watch.
+//!
+//! Over TLS with HTTP/2 a single connection carries everything; it is made when first needed and again when
+//! it has broken. Servers that offer HTTP/1.1 only get a connection a request. A pooling client was rejected:
+//! at start it opens one connection for each of the dozens of watches before it learns that one would do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+use tokio_rustls::TlsConnector;
+
+use crate::config::Config;
+use crate::error::{Cause, Error, Result};
+use crate::tls;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const PING_AFTER: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+type Sender2 = http2::SendRequest<Full<Bytes>>;
+
+enum Connection {
+    Http2(Sender2),
+    Http1(http1::SendRequest<Full<Bytes>>),
+}
+
+/// A request that may or may not have reached the server.
+pub(crate) struct Failed {
+    /// Nothing was sent: it is safe to send it again.
+    pub(crate) unsent: bool,
+    pub(crate) error: Error,
+}
+
+pub(crate) struct Transport {
+    config: Arc<Config>,
+    shared: Mutex<Shared>,
+    /// Counts connections made.
+    connections: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Shared {
+    sender: Option<Sender2>,
+    /// When the last attempt to connect failed: those who waited for it fail with it.
+    failed: Option<Instant>,
+}
+
+impl Transport {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { config, shared: Mutex::default(), connections: watch::Sender::new(0) }
+    }
+
+    /// Changes whenever a connection has been made.
+    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
+    }
+
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>, what: &str) -> Result<Response<Incoming>, Failed> {
+        let connection = self.connection().await.map_err(|error| Failed { unsent: true, error })?;
+        match connection {
+            Connection::Http2(mut sender) => {
+                let sent = sender.try_send_request(request).await;
+                sent.map_err(|mut error| Failed {
+                    unsent: error.take_message().is_some(),
+                    error: lost(what, error.into_error()),
+                })
+            }
+            Connection::Http1(mut sender) => {
+                let sent = sender.try_send_request(origin_form(request)).await;
+                sent.map_err(|mut error| Failed {
+                    unsent: error.take_message().is_some(),
+                    error: lost(what, error.into_error()),
+                })
+            }
+        }
+    }
+
+    async fn connection(&self) -> Result<Connection> {
+        let asked = Instant::now();
+        let mut shared = self.shared.lock().await;
+        if let Some(sender) = shared.sender.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(Connection::Http2(sender.clone()));
+        }
+        if shared.failed.is_some_and(|failed| failed > asked) {
+            return Err(self.unreachable("the attempt to connect failed".into()));
+        }
+        shared.sender = None;
+        let made = self.connect_in_time().await;
+        shared.failed = made.is_err().then(Instant::now);
+        if let Ok(Connection::Http2(sender)) = &made {
+            shared.sender = Some(sender.clone());
+            self.connections.send_modify(|count| *count += 1);
+        }
+        made
+    }
+
+    async fn connect_in_time(&self) -> Result<Connection> {
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config)).await;
+        connected.unwrap_or_else(|_| Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into())))
+    }
+
+    fn unreachable(&self, source: Cause) -> Error {
+        unreachable(&self.config, source)
+    }
+}
+
+/// HTTP/1.1 wants the path in the request line and the authority in a header of its own.
+fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
+    if let (Some(host), Ok(path)) = (host, path) {
+        request.headers_mut().insert(http::header::HOST, host);
+        *request.uri_mut() = path;
+    }
+    request
+}
+
+fn lost(what: &str, error: hyper::Error) -> Error {
+    Error::Connection { what: what.to_owned(), source: error.into() }
+}
+
+fn unreachable(config: &Config, source: Cause) -> Error {
+    Error::Connect { server: config.server.clone(), source }
+}
+
+async fn connect(config: &Config) -> Result<Connection> {
+    let bad = || Error::Config(format!("{:?} is not an address of a server", config.server));
+    let uri: Uri = config.server.parse().map_err(|_| bad())?;
+    let host = uri.host().ok_or_else(bad)?.trim_matches(['[', ']']).to_owned();
+    let secure = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        _ => return Err(bad()),
+    };
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| unreachable(config, error.into()))?;
+    stream.set_nodelay(true).map_err(|error| unreachable(config, error.into()))?;
+    if !secure {
+        return handshake_http1(config, stream).await;
+    }
+    let name = config.tls_server_name.clone().unwrap_or(host);
+    let name = ServerName::try_from(name).map_err(|error| Error::Config(error.to_string()))?;
+    let connector = TlsConnector::from(Arc::new(tls::client_config(config)?));
+    let stream = connector.connect(name, stream).await.map_err(|error| unreachable(config, error.into()))?;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        handshake_http2(config, stream).await
+    } else {
+        handshake_http1(config, stream).await
+    }
+}
+
+async fn handshake_http2<S>(config: &Config, stream: S) -> Result<Connection>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(false);
+    let (sender, connection) =
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection to the API server ended");
+        }
+    });
+    Ok(Connection::Http2(sender))
+}
+
+async fn handshake_http1<S>(config: &Config, stream: S) -> Result<Connection>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection to the API server ended");
+        }
+    });
+    Ok(Connection::Http1(sender))
+}

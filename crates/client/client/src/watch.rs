@@ -1,0 +1,231 @@
+//! A watch: one JSON document a line, decoded as it comes.
+//!
+//! The server writes `type` before `object`, so the object is decoded straight into its struct; the other
+//! order works too, by way of a tree.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use futures::Stream;
+use hyper::body::{Body, Incoming};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent<K> {
+    /// It is new, or came to match the selectors.
+    Added(K),
+    /// It changed.
+    Modified(K),
+    /// It is gone, or ceased to match the selectors. Its last state.
+    Deleted(K),
+    /// Nothing up to this version.
+    Bookmark {
+        /// Version to watch on from.
+        resource_version: String,
+        /// The state at the start has been sent in full.
+        initial_events_end: bool,
+    },
+    /// The watch failed.
+    Error(Box<Status>),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Field {
+    Type,
+    Object,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Marked {
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+}
+
+fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<WatchEvent<K>, D::Error> {
+    Ok(match kind {
+        Kind::Added => WatchEvent::Added(K::deserialize(from)?),
+        Kind::Modified => WatchEvent::Modified(K::deserialize(from)?),
+        Kind::Deleted => WatchEvent::Deleted(K::deserialize(from)?),
+        Kind::Error => WatchEvent::Error(Box::new(Status::deserialize(from)?)),
+        Kind::Bookmark => {
+            let meta = Marked::deserialize(from)?.metadata;
+            let end = |marks: &std::collections::BTreeMap<String, String>| {
+                marks.get("k8s.io/initial-events-end").is_some_and(|value| value == "true")
+            };
+            WatchEvent::Bookmark {
+                initial_events_end: meta.annotations.as_ref().is_some_and(end),
+                resource_version: meta.resource_version.unwrap_or_default(),
+            }
+        }
+    })
+}
+
+/// Decodes `object` of an event whose type is known.
+struct Seed<K>(Kind, PhantomData<K>);
+
+impl<'de, K: DeserializeOwned> serde::de::DeserializeSeed<'de> for Seed<K> {
+    type Value = WatchEvent<K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        object(self.0, from)
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<K>(PhantomData<K>);
+
+        impl<'de, K: DeserializeOwned> Visitor<'de> for Fields<K> {
+            type Value = WatchEvent<K>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a watch event")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut kind, mut tree, mut event) = (None, None, None);
+                while let Some(field) = map.next_key::<Field>()? {
+                    match (field, kind) {
+                        (Field::Type, _) => kind = Some(map.next_value::<Kind>()?),
+                        (Field::Object, Some(kind)) => {
+                            event = Some(map.next_value_seed(Seed(kind, PhantomData))?);
+                        }
+                        (Field::Object, None) => tree = Some(map.next_value::<Value>()?),
+                        (Field::Other, _) => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                match (event, kind, tree) {
+                    (Some(event), _, _) => Ok(event),
+                    (None, Some(kind), Some(tree)) => object(kind, tree).map_err(A::Error::custom),
+                    (None, None, _) => Err(A::Error::missing_field("type")),
+                    (None, Some(_), None) => Err(A::Error::missing_field("object")),
+                }
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// Events of a watch in progress. It ends when the server closes it; resume from the last version seen.
+pub struct Watch<K> {
+    body: Incoming,
+    buffer: BytesMut,
+    scanned: usize,
+    plural: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: DeserializeOwned> Watch<K> {
+    pub(crate) fn new(body: Incoming, plural: String) -> Self {
+        Self { body, buffer: BytesMut::new(), scanned: 0, plural, kind: PhantomData }
+    }
+
+    /// The next whole line in the buffer, decoded.
+    fn next_line(&mut self) -> Option<Result<WatchEvent<K>>> {
+        loop {
+            let rest = self.buffer.get(self.scanned..)?;
+            let Some(at) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.scanned = self.buffer.len();
+                if self.buffer.is_empty() {
+                    self.buffer = BytesMut::new();
+                }
+                return None;
+            };
+            let line = self.buffer.split_to(self.scanned + at);
+            self.buffer.advance(1);
+            self.scanned = 0;
+            if !line.trim_ascii().is_empty() {
+                return Some(self.decode(&line));
+            }
+        }
+    }
+
+    fn decode(&self, line: &[u8]) -> Result<WatchEvent<K>> {
+        serde_json::from_slice(line).map_err(|source| {
+            let name = named(line).unwrap_or_default();
+            Error::Decode { what: format!("an event of {} about {name:?}", self.plural), source }
+        })
+    }
+}
+
+fn named(line: &[u8]) -> Option<String> {
+    let tree: Value = serde_json::from_slice(line).ok()?;
+    let meta = tree.get("object")?.get("metadata")?;
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
+    Some(format!("{}/{}", text("namespace"), text("name")))
+}
+
+impl<K: DeserializeOwned> Stream for Watch<K> {
+    type Item = Result<WatchEvent<K>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(event) = self.next_line() {
+                return Poll::Ready(Some(event));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => {
+                    return Poll::Ready(Some(Err(Error::Connection {
+                        what: format!("watch of {}", self.plural),
+                        source: error.into(),
+                    })));
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::object::{DynamicObject, ObjectExt};
+
+    #[test]
+    fn events() {
+        let decode = |text: &str| serde_json::from_str::<WatchEvent<DynamicObject>>(text);
+        for text in [
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#,
+            r#"{"object":{"metadata":{"name":"a"}},"x":1,"type":"ADDED"}"#,
+        ] {
+            let WatchEvent::Added(object) = decode(text).unwrap() else { panic!("{text}") };
+            assert_eq!(object.name(), "a");
+        }
+        let text = r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7",
+            "annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}}"#;
+        let want = WatchEvent::Bookmark { resource_version: "7".into(), initial_events_end: true };
+        assert_eq!(decode(text).unwrap(), want);
+        let text = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
+        let WatchEvent::Error(status) = decode(text).unwrap() else { panic!("{text}") };
+        assert_eq!(status.code, Some(410));
+        assert!(decode(r#"{"type":"ADDED"}"#).is_err());
+    }
+}

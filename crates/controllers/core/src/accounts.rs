@@ -1,0 +1,54 @@
+//! Every live namespace has its `default` ServiceAccount.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use client::Event;
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
+
+const NAME: &str = "default";
+
+/// Decides for one namespace.
+pub fn reconcile(namespace: &Namespace, existing: Option<&ServiceAccount>) -> Vec<Action> {
+    if namespace.deleting() || existing.is_some() {
+        return Vec::new();
+    }
+    let account = ServiceAccount {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            namespace: namespace.meta().name.clone(),
+            ..ObjectMeta::default()
+        },
+        ..ServiceAccount::default()
+    };
+    vec![Action::create(&account).ignore_existing()]
+}
+
+struct Accounts {
+    namespaces: Cache<Namespace>,
+    accounts: Cache<ServiceAccount>,
+}
+
+/// Sets up the ServiceAccount controller.
+pub fn service_accounts(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
+    let gone = queue.clone();
+    let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
+        if let Event::Deleted(account) = event
+            && account.name() == NAME
+        {
+            gone.add(account.namespace().to_owned());
+        }
+    });
+    let accounts = accounts.cache();
+    setup.decide("service-account-controller", workers, queue, Accounts { namespaces, accounts });
+}
+
+impl Decide for Accounts {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(namespace) = self.namespaces.get(key) else { return Vec::new() };
+        reconcile(&namespace, self.accounts.named(key, NAME).as_deref())
+    }
+}

@@ -1,0 +1,186 @@
+//! Looking at one object: is an owner left, and if not, how does the object go?
+
+use std::sync::Arc;
+
+use client::{Client, DeleteParams, Error, Patch, Propagation};
+use controllers_runtime::Meta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::json;
+
+use super::graph::{FOREGROUND, Node, ORPHAN};
+use super::{Shared, watch};
+
+/// Owners sorted by what they mean for the dependent.
+#[derive(Debug, Default)]
+struct Owners {
+    /// Alive: the dependent stays.
+    solid: Vec<OwnerReference>,
+    /// Gone, or another object by now.
+    dangling: Vec<OwnerReference>,
+    /// Waiting for the dependent's deletion.
+    waiting: Vec<OwnerReference>,
+}
+
+/// Deletes the object if no owner is left, drops references to those that are gone.
+pub async fn check(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<(), Error> {
+    if node.object.deleting() && !node.is_foreground() {
+        return Ok(());
+    }
+    let Some(latest) = latest(client, node).await? else { return Ok(()) };
+    if latest.is_foreground() {
+        return release(shared, client, &latest).await;
+    }
+    if latest.owners().is_empty() || latest.object.deleting() {
+        return Ok(());
+    }
+    let owners = classify(shared, client, &latest).await?;
+    if !owners.solid.is_empty() {
+        if owners.dangling.is_empty() && owners.waiting.is_empty() {
+            return Ok(());
+        }
+        return keep_only(client, &latest, &owners.solid).await;
+    }
+    let dependents = shared.graph.lock().dependents(latest.object.uid());
+    let policy = if !owners.waiting.is_empty() && !dependents.is_empty() {
+        if dependents.iter().any(Node::is_foreground) {
+            unblock(client, &latest).await?;
+        }
+        Propagation::Foreground
+    } else if latest.object.has_finalizer(ORPHAN) {
+        Propagation::Orphan
+    } else if latest.object.has_finalizer(FOREGROUND) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    delete(client, &latest, policy).await
+}
+
+/// The object as the API server has it now; none if it is gone or another one.
+async fn latest(client: &Client, node: &Node) -> Result<Option<Node>, Error> {
+    let namespace = node.object.meta().namespace.as_deref();
+    let api = client.metadata(&node.resource, namespace);
+    let found = api.get_opt(node.object.name()).await?;
+    let same = found.filter(|o| o.uid() == node.object.uid());
+    Ok(same.map(|object| Node { resource: node.resource.clone(), object: Arc::new(object) }))
+}
+
+/// An owner in foreground deletion: its blocking dependents go first, then its finalizer.
+async fn release(shared: &Arc<Shared>, client: &Client, owner: &Node) -> Result<(), Error> {
+    let uid = owner.object.uid();
+    let dependents = shared.graph.lock().dependents(uid);
+    let blocking: Vec<_> = dependents.iter().filter(|d| d.blocks(uid)).collect();
+    if blocking.is_empty() {
+        return drop_finalizer(client, owner, FOREGROUND).await;
+    }
+    for dependent in blocking.into_iter().filter(|d| !d.object.deleting()) {
+        shared.queue.add(super::Step::Check(dependent.object.uid().to_owned()).key());
+    }
+    Ok(())
+}
+
+/// Takes the owner out of every dependent, all or nothing, then lets it go.
+pub async fn orphan(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<(), Error> {
+    let Some(owner) = latest(client, node).await? else { return Ok(()) };
+    if !owner.is_orphaning() {
+        return Ok(());
+    }
+    let uid = owner.object.uid();
+    let dependents = shared.graph.lock().dependents(uid);
+    for dependent in &dependents {
+        let Some(dependent) = latest(client, dependent).await? else { continue };
+        let rest: Vec<_> = dependent.owners().iter().filter(|r| r.uid != uid).cloned().collect();
+        if rest.len() < dependent.owners().len() {
+            keep_only(client, &dependent, &rest).await?;
+        }
+    }
+    drop_finalizer(client, &owner, ORPHAN).await
+}
+
+async fn classify(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<Owners, Error> {
+    let mut sorted = Owners::default();
+    for reference in node.owners() {
+        match state(shared, client, node, reference).await? {
+            Owner::Gone => sorted.dangling.push(reference.clone()),
+            Owner::Waiting => sorted.waiting.push(reference.clone()),
+            Owner::Alive => sorted.solid.push(reference.clone()),
+        }
+    }
+    Ok(sorted)
+}
+
+enum Owner {
+    Alive,
+    Waiting,
+    Gone,
+}
+
+async fn state(shared: &Arc<Shared>, client: &Client, node: &Node, reference: &OwnerReference) -> Result<Owner, Error> {
+    if shared.is_absent(&reference.uid) {
+        return Ok(Owner::Gone);
+    }
+    let (group, version) = reference.api_version.rsplit_once('/').unwrap_or(("", &reference.api_version));
+    let mut resource = shared.kind(group, &reference.kind);
+    if resource.is_none() {
+        watch::refresh(shared).await?;
+        resource = shared.kind(group, &reference.kind);
+    }
+    // Of a kind that nobody serves nothing is known, so nothing is done.
+    let Some(mut resource) = resource else { return Ok(Owner::Alive) };
+    resource.version = version.to_owned();
+    let namespace = node.object.meta().namespace.as_deref();
+    if resource.namespaced && namespace.is_none() {
+        tracing::debug!(object = node.object.name(), owner = %reference.name, "a cluster-scoped object can't have an owner in a namespace");
+        return Ok(Owner::Alive);
+    }
+    let api = client.metadata(&resource, namespace.filter(|_| resource.namespaced));
+    let found = api.get_opt(&reference.name).await?;
+    let Some(owner) = found.filter(|o| o.uid() == reference.uid) else {
+        shared.note_absent(&reference.uid);
+        return Ok(Owner::Gone);
+    };
+    let waiting = owner.deleting() && owner.has_finalizer(FOREGROUND);
+    Ok(if waiting { Owner::Waiting } else { Owner::Alive })
+}
+
+/// Writes the owner references anew, if the object is still the one that was looked at.
+async fn keep_only(client: &Client, node: &Node, keep: &[OwnerReference]) -> Result<(), Error> {
+    patch(client, node, json!({ "ownerReferences": keep })).await
+}
+
+/// A cycle of blocking references is broken here.
+async fn unblock(client: &Client, node: &Node) -> Result<(), Error> {
+    let free = |r: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..r.clone() };
+    let refs: Vec<_> = node.owners().iter().map(free).collect();
+    keep_only(client, node, &refs).await
+}
+
+async fn drop_finalizer(client: &Client, node: &Node, finalizer: &str) -> Result<(), Error> {
+    let all = node.object.meta().finalizers.iter().flatten();
+    let rest: Vec<_> = all.filter(|f| *f != finalizer).collect();
+    patch(client, node, json!({ "finalizers": rest })).await
+}
+
+async fn patch(client: &Client, node: &Node, mut meta: serde_json::Value) -> Result<(), Error> {
+    meta["uid"] = json!(node.object.uid());
+    meta["resourceVersion"] = json!(node.object.meta().resource_version);
+    let api = client.metadata(&node.resource, node.object.meta().namespace.as_deref());
+    match api.patch(node.object.name(), &Patch::Merge(json!({ "metadata": meta }))).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn delete(client: &Client, node: &Node, policy: Propagation) -> Result<(), Error> {
+    let api = client.metadata(&node.resource, node.object.meta().namespace.as_deref());
+    let mut params = DeleteParams::new().uid(node.object.uid());
+    params.propagation = Some(policy);
+    if let Some(version) = &node.object.meta().resource_version {
+        params = params.resource_version(version.clone());
+    }
+    tracing::debug!(kind = %node.resource.kind, object = %node.object.key(), ?policy, "no owner is left; deleting");
+    match api.delete(node.object.name(), &params).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}

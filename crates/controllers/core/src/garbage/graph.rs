@@ -1,0 +1,230 @@
+//! Who owns whom, by UID. Pure: changes go in, things to look at come out.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use client::{ApiResource, PartialObject};
+use controllers_runtime::Meta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+/// The finalizer of foreground deletion.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of orphaning deletion.
+pub const ORPHAN: &str = "orphan";
+
+/// Something to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Whether the object may stay.
+    Check(String),
+    /// Dependents to set free.
+    Orphan(String),
+}
+
+impl Step {
+    /// The queue key.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Check(uid) => format!("check/{uid}"),
+            Self::Orphan(uid) => format!("orphan/{uid}"),
+        }
+    }
+
+    /// The step of a queue key.
+    pub fn parse(key: &str) -> Option<Self> {
+        match key.split_once('/')? {
+            ("check", uid) => Some(Self::Check(uid.to_owned())),
+            ("orphan", uid) => Some(Self::Orphan(uid.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// The object's UID.
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Check(uid) | Self::Orphan(uid) => uid,
+        }
+    }
+}
+
+/// One object.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its kind.
+    pub resource: Arc<ApiResource>,
+    /// Its metadata.
+    pub object: Arc<PartialObject>,
+}
+
+impl Node {
+    /// Owner references.
+    pub fn owners(&self) -> &[OwnerReference] {
+        self.object.meta().owner_references.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it waits for its dependents to be deleted.
+    pub fn is_foreground(&self) -> bool {
+        self.object.deleting() && self.object.has_finalizer(FOREGROUND)
+    }
+
+    /// Whether it waits for its dependents to be set free.
+    pub fn is_orphaning(&self) -> bool {
+        self.object.deleting() && self.object.has_finalizer(ORPHAN)
+    }
+
+    /// Whether this object holds back the deletion of the owner.
+    pub fn blocks(&self, owner: &str) -> bool {
+        self.owners().iter().any(|r| r.uid == owner && r.block_owner_deletion == Some(true))
+    }
+}
+
+/// All known objects.
+#[derive(Debug, Default)]
+pub struct Graph {
+    nodes: HashMap<String, Node>,
+    dependents: HashMap<String, HashSet<String>>,
+}
+
+impl Graph {
+    /// One object.
+    pub fn node(&self, uid: &str) -> Option<&Node> {
+        self.nodes.get(uid)
+    }
+
+    /// The objects that name this one as an owner.
+    pub fn dependents(&self, uid: &str) -> Vec<Node> {
+        let uids = self.dependents.get(uid).into_iter().flatten();
+        uids.filter_map(|uid| self.nodes.get(uid)).cloned().collect()
+    }
+
+    /// An object is new or has changed.
+    pub fn applied(&mut self, node: Node) -> Vec<Step> {
+        let uid = node.object.uid().to_owned();
+        let before = self.nodes.insert(uid.clone(), node.clone());
+        let old: HashSet<String> = before.iter().flat_map(|n| n.owners()).map(|r| r.uid.clone()).collect();
+        let new: HashSet<String> = node.owners().iter().map(|r| r.uid.clone()).collect();
+        for gone in old.difference(&new) {
+            self.unlink(gone, &uid);
+        }
+        for added in new.difference(&old) {
+            self.dependents.entry(added.clone()).or_default().insert(uid.clone());
+        }
+        let mut steps = Vec::new();
+        let fresh = |test: fn(&Node) -> bool| test(&node) && !before.as_ref().is_some_and(test);
+        if fresh(Node::is_orphaning) {
+            steps.push(Step::Orphan(uid.clone()));
+        }
+        if fresh(Node::is_foreground) {
+            steps.extend(self.dependents(&uid).iter().map(|d| Step::Check(d.object.uid().to_owned())));
+            steps.push(Step::Check(uid.clone()));
+        }
+        let unsure = |r: &OwnerReference| self.nodes.get(&r.uid).is_none_or(Node::is_foreground);
+        if node.owners().iter().any(unsure) {
+            steps.push(Step::Check(uid.clone()));
+        }
+        // An owner in foreground deletion waits for references to be dropped or to stop blocking.
+        let freed = old.iter().filter(|o| !node.blocks(o));
+        steps.extend(freed.filter(|o| self.waits(o)).map(|o| Step::Check(o.clone())));
+        steps
+    }
+
+    /// An object is gone.
+    pub fn deleted(&mut self, uid: &str) -> Vec<Step> {
+        let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
+        let mut steps: Vec<_> = self.dependents(uid).iter().map(|d| Step::Check(d.object.uid().to_owned())).collect();
+        for owner in node.owners() {
+            self.unlink(&owner.uid, uid);
+            if self.waits(&owner.uid) {
+                steps.push(Step::Check(owner.uid.clone()));
+            }
+        }
+        steps
+    }
+
+    /// Everything whose owners are not all known: what to look at once all kinds are listed.
+    pub fn doubtful(&self) -> Vec<Step> {
+        let unsure = |n: &&Node| n.owners().iter().any(|r| !self.nodes.contains_key(&r.uid));
+        let mut steps: Vec<_> =
+            self.nodes.values().filter(unsure).map(|n| Step::Check(n.object.uid().to_owned())).collect();
+        for (uid, node) in &self.nodes {
+            if node.is_foreground() {
+                steps.push(Step::Check(uid.clone()));
+            }
+            if node.is_orphaning() {
+                steps.push(Step::Orphan(uid.clone()));
+            }
+        }
+        steps
+    }
+
+    fn waits(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(Node::is_foreground)
+    }
+
+    fn unlink(&mut self, owner: &str, uid: &str) {
+        if let Some(set) = self.dependents.get_mut(owner) {
+            set.remove(uid);
+            if set.is_empty() {
+                self.dependents.remove(owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn node(uid: &str, owners: &[&str], finalizer: Option<&str>) -> Node {
+        let refs: Vec<_> = owners
+            .iter()
+            .map(|o| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": o, "uid": o, "blockOwnerDeletion": true}))
+            .collect();
+        let object = serde_json::from_value(
+            json!({"metadata": {"name": uid, "uid": uid, "namespace": "n", "ownerReferences": refs,
+            "finalizers": finalizer.map(|f| vec![f]), "deletionTimestamp": finalizer.map(|_| "2026-01-01T00:00:00Z")}}),
+        )
+        .unwrap();
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            plural: "configmaps".to_owned(),
+            namespaced: true,
+        };
+        Node { resource: Arc::new(resource), object: Arc::new(object) }
+    }
+
+    fn check(uid: &str) -> Step {
+        Step::Check(uid.to_owned())
+    }
+
+    #[test]
+    fn deletion_wakes_dependents() {
+        let mut g = Graph::default();
+        assert!(g.applied(node("a", &[], None)).is_empty());
+        assert!(g.applied(node("child", &["a"], None)).is_empty());
+        assert_eq!(g.deleted("a"), [check("child")]);
+        assert_eq!(g.applied(node("stray", &["nobody"], None)), [check("stray")]);
+        assert_eq!(g.doubtful().len(), 2);
+    }
+
+    #[test]
+    fn foreground_waits_for_children() {
+        let mut g = Graph::default();
+        g.applied(node("a", &[], None));
+        g.applied(node("child", &["a"], None));
+        assert_eq!(g.applied(node("a", &[], Some(FOREGROUND))), [check("child"), check("a")]);
+        assert_eq!(g.deleted("child"), [check("a")]);
+    }
+
+    #[test]
+    fn orphaning_is_asked_once() {
+        let mut g = Graph::default();
+        g.applied(node("a", &[], None));
+        assert_eq!(g.applied(node("a", &[], Some(ORPHAN))), [Step::Orphan("a".to_owned())]);
+        assert!(g.applied(node("a", &[], Some(ORPHAN))).is_empty());
+    }
+}

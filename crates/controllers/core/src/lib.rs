@@ -1,0 +1,25 @@
+//! Controllers of the cluster's own order: namespaces, accounts, ownership, quotas, claims.
+
+pub mod accounts;
+pub mod aggregation;
+pub mod ephemeral;
+pub mod garbage;
+pub mod namespace;
+pub mod protection;
+pub mod quota;
+pub mod root_ca;
+pub mod signing;
+pub mod tokens;
+pub mod volumes;
+
+pub use accounts::service_accounts;
+pub use aggregation::aggregation;
+pub use ephemeral::ephemeral_volumes;
+pub use garbage::garbage_collector;
+pub use namespace::namespaces;
+pub use protection::{claim_protection, volume_protection};
+pub use quota::{Deletions, resource_quota};
+pub use root_ca::root_ca;
+pub use signing::{Ca, approving, cleaning, signing};
+pub use tokens::{TokenKey, account_tokens};
+pub use volumes::volume_binder;

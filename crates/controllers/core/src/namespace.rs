@@ -1,0 +1,105 @@
+//! Deletion of namespaces: contents first, pods before everything they use, then the namespace.
+//!
+//! What the server offers is asked of its discovery at the time, so that kinds nobody knew at build
+//! time go too. What remains is named in the namespace's conditions. The namespace is let go only
+//! when every kind could be read and is empty.
+
+mod conditions;
+mod content;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::{Client, Error, Request};
+use controllers_runtime::discovery::{self, Discovered};
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, time, wake};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+
+use crate::quota::Deletions;
+use content::Content;
+
+const FINALIZER: &str = "kubernetes";
+/// When to look again though nothing was heard: foreign finalizers may take their time.
+const HELD: Duration = Duration::from_secs(15);
+/// The same while objects are on their way out.
+const GOING: Duration = Duration::from_secs(1);
+/// Deletions that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(200);
+
+struct Namespaces {
+    namespaces: Cache<Namespace>,
+    client: Client,
+}
+
+/// Sets up the namespace controller; `deletions` wake it besides the namespaces' own changes.
+pub fn namespaces(setup: &mut Setup, workers: usize, deletions: &Deletions) {
+    let queue = Queue::new();
+    let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
+    let (waiting, known) = (queue.clone(), namespaces.clone());
+    deletions.listen(move |_, _, namespace| {
+        if known.get(namespace).is_some_and(|n| n.deleting()) {
+            waiting.add_after(namespace.to_owned(), GATHER);
+        }
+    });
+    let client = setup.client.clone();
+    setup.drive("namespace-controller", workers, queue, Namespaces { namespaces, client });
+}
+
+#[async_trait]
+impl Drive for Namespaces {
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(cached) = self.namespaces.get(key) else { return Ok(Vec::new()) };
+        if !cached.deleting() {
+            return Ok(Vec::new());
+        }
+        let client = executor.client().await?;
+        let Some(mut namespace) = client.api::<Namespace>().get_opt(key).await? else { return Ok(Vec::new()) };
+        if !namespace.deleting() || !finalizers(&namespace).any(|f| f == FINALIZER) {
+            return Ok(Vec::new());
+        }
+        if namespace.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Terminating") {
+            namespace.status.get_or_insert_default().phase = Some("Terminating".to_owned());
+            namespace = client.api::<Namespace>().update_status(&namespace).await?;
+        }
+        let found = match discovery::discover(&self.client).await {
+            Ok(found) => found,
+            Err(error) => Discovered { resources: Vec::new(), failures: vec![error.to_string()] },
+        };
+        let content = content::delete(&client, key, &found).await;
+        let now = time::whole(Timestamp::now());
+        if conditions::update(&mut namespace, &content, &found.failures, now) {
+            namespace = client.api::<Namespace>().update_status(&namespace).await?;
+        }
+        if content.is_gone() && found.failures.is_empty() {
+            finalize(&client, namespace).await?;
+            return Ok(Vec::new());
+        }
+        Ok(vec![Action::Requeue(wait(&content))])
+    }
+}
+
+fn finalizers(namespace: &Namespace) -> impl Iterator<Item = &String> {
+    namespace.spec.iter().flat_map(|s| s.finalizers.iter().flatten())
+}
+
+fn wait(content: &Content) -> Duration {
+    if let Some(grace) = content.grace {
+        return Duration::from_secs(grace.unsigned_abs() / 2 + 1);
+    }
+    if content.finalizers.is_empty() { GOING } else { HELD }
+}
+
+/// Takes away our finalizer; foreign ones stay.
+async fn finalize(client: &Client, mut namespace: Namespace) -> Result<(), Error> {
+    let path = format!("/api/v1/namespaces/{}/finalize", namespace.name());
+    if let Some(spec) = &mut namespace.spec {
+        spec.finalizers.get_or_insert_default().retain(|f| f != FINALIZER);
+    }
+    let mut request = Request::post(path, &namespace)?;
+    request.method = http::Method::PUT;
+    match client.bytes(request).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}

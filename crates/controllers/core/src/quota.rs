@@ -1,0 +1,148 @@
+//! Usage of ResourceQuotas, counted anew when something has gone.
+//!
+//! Admission counts what is created, together with the creation. This controller counts down: after
+//! deletions, when pods end, and when a quota itself changes.
+
+mod usage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Client, Error, Event, ListParams};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use parking_lot::RwLock;
+
+use controllers_runtime::discovery;
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, pods};
+
+/// Hears of every deletion that the garbage collector's watches see: group, plural, namespace.
+#[derive(Clone, Default)]
+pub struct Deletions {
+    listeners: Arc<RwLock<Vec<Listener>>>,
+}
+
+type Listener = Box<dyn Fn(&str, &str, &str) + Send + Sync>;
+
+impl std::fmt::Debug for Deletions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Deletions")
+    }
+}
+
+impl Deletions {
+    /// Adds a listener.
+    pub fn listen(&self, listener: impl Fn(&str, &str, &str) + Send + Sync + 'static) {
+        self.listeners.write().push(Box::new(listener));
+    }
+
+    /// Tells all listeners.
+    pub fn tell(&self, group: &str, plural: &str, namespace: &str) {
+        self.listeners.read().iter().for_each(|l| l(group, plural, namespace));
+    }
+}
+
+struct Quotas {
+    quotas: Cache<ResourceQuota>,
+    pods: Cache<Pod>,
+    services: Cache<Service>,
+    claims: Cache<PersistentVolumeClaim>,
+    client: Client,
+}
+
+/// Sets up the quota controller.
+pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) {
+    let queue = Queue::new();
+    let waiting = queue.clone();
+    let quotas = setup.informers.of::<ResourceQuota>().index_namespace().on(move |event| {
+        let Event::Applied { old, new } = event else { return };
+        if old.as_ref().is_none_or(|o| o.spec != new.spec) || incomplete(new) {
+            waiting.add(new.key());
+        }
+    });
+    let quotas = quotas.cache();
+    let (waiting, known) = (queue.clone(), quotas.clone());
+    let again = move |namespace: &str| known.within(namespace).iter().for_each(|q| waiting.add(q.key()));
+    let (on_pod, on_other) = (again.clone(), again.clone());
+    let pods = setup.informers.of::<Pod>().index_namespace().on(move |event| match event {
+        Event::Deleted(pod) => on_pod(pod.namespace()),
+        Event::Applied { old: Some(old), new } if pods::is_terminal(new) && !pods::is_terminal(old) => {
+            on_pod(new.namespace());
+        }
+        Event::Applied { .. } => {}
+    });
+    let pods = pods.cache();
+    let on_service = again.clone();
+    let services = setup.informers.of::<Service>().index_namespace().on(move |event| {
+        let changed = match event {
+            Event::Deleted(_) => true,
+            Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
+        };
+        if changed {
+            on_service(event.object().namespace());
+        }
+    });
+    let services = services.cache();
+    let claims = setup.informers.of::<PersistentVolumeClaim>().index_namespace().on(move |event| {
+        if let Event::Deleted(claim) = event {
+            on_other(claim.namespace());
+        }
+    });
+    let claims = claims.cache();
+    deletions.listen(move |_, _, namespace| again(namespace));
+    let client = setup.client.clone();
+    setup.drive("resourcequota-controller", workers, queue, Quotas { quotas, pods, services, claims, client });
+}
+
+/// Whether the status lacks a limit or a count.
+fn incomplete(quota: &ResourceQuota) -> bool {
+    let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
+    let status = quota.status.clone().unwrap_or_default();
+    let used = status.used.unwrap_or_default();
+    status.hard.unwrap_or_default() != hard || hard.keys().any(|k| !used.contains_key(k))
+}
+
+#[async_trait]
+impl Drive for Quotas {
+    async fn reconcile(&self, key: &str, _executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(quota) = self.quotas.get(key) else { return Ok(Vec::new()) };
+        let namespace = quota.namespace();
+        let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
+        let world = usage::World {
+            pods: self.pods.within(namespace),
+            services: self.services.within(namespace),
+            claims: self.claims.within(namespace),
+        };
+        let mut used = usage::used(&quota, &world);
+        for name in hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect::<Vec<_>>() {
+            if let Some(count) = self.count(namespace, &name).await? {
+                used.insert(name, Amount(count.to_string()));
+            }
+        }
+        Ok(write(&quota, hard, used))
+    }
+}
+
+impl Quotas {
+    /// How many objects of a plain or `count/` resource there are; none for a name that counts nothing.
+    async fn count(&self, namespace: &str, name: &str) -> Result<Option<usize>, Error> {
+        let Some((plural, group)) = usage::counted(name) else { return Ok(None) };
+        let found = discovery::discover(&self.client).await?;
+        let served = found
+            .resources
+            .iter()
+            .find(|s| s.resource.plural == plural && s.resource.group == group && s.resource.namespaced);
+        let Some(served) = served else { return Ok(Some(0)) };
+        let list = self.client.metadata(&served.resource, Some(namespace)).list(&ListParams::default()).await?;
+        Ok(Some(list.items.len()))
+    }
+}
+
+fn write(quota: &ResourceQuota, hard: BTreeMap<String, Amount>, used: BTreeMap<String, Amount>) -> Vec<Action> {
+    let mut fresh = quota.clone();
+    let status = fresh.status.get_or_insert_default();
+    status.hard = Some(hard);
+    status.used = Some(used);
+    if fresh.status == quota.status { Vec::new() } else { vec![Action::update_status(&fresh)] }
+}

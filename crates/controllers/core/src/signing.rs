@@ -1,0 +1,169 @@
+//! Certificate requests: approval of kubelets' own, signing of what is approved, removal of what is old.
+
+mod ca;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::{Client, Error};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest as Csr, CertificateSigningRequestCondition as Condition,
+};
+
+use controllers_runtime::{
+    Action, Cache, Decide, Drive, Executor, Meta, Queue, Setup, Target, Verb, Write, time, tree, wake,
+};
+
+pub use ca::{Ca, CaError};
+
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+const LEGACY: &str = "kubernetes.io/legacy-unknown";
+/// How long approved, denied or failed requests are kept.
+const DECIDED_FOR: i64 = 3600;
+/// How long requests wait for somebody to decide.
+const PENDING_FOR: i64 = 24 * 3600;
+
+fn has(csr: &Csr, kind: &str) -> bool {
+    let all = csr.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    all.into_iter().any(|c| c.type_ == kind && c.status != "False")
+}
+
+fn signed(csr: &Csr) -> bool {
+    csr.status.as_ref().and_then(|s| s.certificate.as_ref()).is_some_and(|c| !c.0.is_empty())
+}
+
+fn condition(kind: &str, reason: &str, message: &str, now: Timestamp) -> Condition {
+    Condition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_update_time: Some(time::api(now)),
+        last_transition_time: Some(time::api(now)),
+    }
+}
+
+struct Approving {
+    requests: Cache<Csr>,
+    client: Client,
+}
+
+/// Sets up the approval of kubelets' client certificates.
+pub fn approving(setup: &mut Setup) {
+    let queue = Queue::new();
+    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
+    let client = setup.client.clone();
+    setup.drive("certificate-controller", 1, queue, Approving { requests, client });
+}
+
+#[async_trait]
+impl Drive for Approving {
+    async fn reconcile(&self, key: &str, _executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(csr) = self.requests.get(key) else { return Ok(Vec::new()) };
+        if signed(&csr) || has(&csr, "Approved") || has(&csr, "Denied") || csr.spec.signer_name != KUBELET_CLIENT {
+            return Ok(Vec::new());
+        }
+        let Some(node) = ca::kubelet_of(&csr.spec.request.0) else { return Ok(Vec::new()) };
+        let own = csr.spec.username.as_deref() == Some(&node);
+        let itself = ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.");
+        let any = ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
+        let recognized = if own { vec![itself, any] } else { vec![any] };
+        for (subresource, message) in recognized {
+            if self.may(&csr, subresource).await? {
+                let mut fresh = csr.as_ref().clone();
+                let approved = condition("Approved", "AutoApproved", message, Timestamp::now());
+                fresh.status.get_or_insert_default().conditions.get_or_insert_default().push(approved);
+                return Ok(vec![Write::new(Verb::Put("approval"), Target::of(&fresh), tree(&fresh)).into()]);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl Approving {
+    async fn may(&self, csr: &Csr, subresource: &str) -> Result<bool, Error> {
+        let attributes = ResourceAttributes {
+            group: Some("certificates.k8s.io".to_owned()),
+            resource: Some("certificatesigningrequests".to_owned()),
+            subresource: Some(subresource.to_owned()),
+            verb: Some("create".to_owned()),
+            version: Some("*".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: csr.spec.username.clone(),
+            groups: csr.spec.groups.clone(),
+            uid: csr.spec.uid.clone(),
+            extra: csr.spec.extra.clone(),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = self.client.api::<SubjectAccessReview>().review(&review).await?;
+        Ok(answer.status.is_some_and(|s| s.allowed))
+    }
+}
+
+struct Signing {
+    requests: Cache<Csr>,
+    ca: Ca,
+}
+
+/// Sets up the signing of approved requests.
+pub fn signing(setup: &mut Setup, ca: Ca) {
+    let queue = Queue::new();
+    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
+    setup.decide("certificate-controller", 1, queue, Signing { requests, ca });
+}
+
+impl Decide for Signing {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let Some(csr) = self.requests.get(key) else { return Vec::new() };
+        let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&csr.spec.signer_name.as_str());
+        if !ours || signed(&csr) || !has(&csr, "Approved") || has(&csr, "Denied") || has(&csr, "Failed") {
+            return Vec::new();
+        }
+        let mut fresh = csr.as_ref().clone();
+        let wanted = csr.spec.expiration_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
+        let usages = csr.spec.usages.clone().unwrap_or_default();
+        let status = fresh.status.get_or_insert_default();
+        match ca::judge(&csr).and_then(|()| self.ca.sign(&csr.spec.request.0, &usages, wanted, now)) {
+            Ok(pem) => status.certificate = Some(ByteString(pem.into_bytes())),
+            Err(error) => {
+                let failed = condition("Failed", "SignerValidationFailure", &error.to_string(), now);
+                status.conditions.get_or_insert_default().push(failed);
+            }
+        }
+        vec![Action::update_status(&fresh)]
+    }
+}
+
+struct Cleaning {
+    requests: Cache<Csr>,
+}
+
+/// Sets up the removal of old requests.
+pub fn cleaning(setup: &mut Setup) {
+    let queue = Queue::new();
+    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
+    setup.decide("certificate-controller", 1, queue, Cleaning { requests });
+}
+
+impl Decide for Cleaning {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let Some(csr) = self.requests.get(key) else { return Vec::new() };
+        let decided = csr.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let decided = decided.filter_map(|c| c.last_update_time.as_ref().map(|t| t.0)).max();
+        let end = match decided {
+            Some(at) => time::after(at, DECIDED_FOR),
+            None => time::after(time::whole(now), csr.created() + PENDING_FOR - now.as_second()),
+        };
+        let wait = time::until(end, now);
+        if wait.is_zero() { vec![Action::delete(csr.as_ref())] } else { vec![Action::Requeue(wait)] }
+    }
+}

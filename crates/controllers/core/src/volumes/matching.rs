@@ -1,0 +1,59 @@
+//! Which free volume a claim gets.
+
+use std::sync::Arc;
+
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use controllers_runtime::{Meta, labels};
+
+/// The smallest free volume that has what the claim asks for.
+pub fn best<'v>(
+    claim: &PersistentVolumeClaim,
+    volumes: &'v [Arc<PersistentVolume>],
+) -> Option<&'v Arc<PersistentVolume>> {
+    let fitting = volumes.iter().filter(|v| fits(claim, v));
+    fitting.min_by(|a, b| capacity(a).cmp(&capacity(b)).then_with(|| a.name().cmp(b.name())))
+}
+
+fn capacity(volume: &PersistentVolume) -> Option<Quantity> {
+    volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?.0.parse().ok()
+}
+
+fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return false };
+    let class = |name: &Option<String>| name.clone().unwrap_or_default();
+    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
+    let asked = want.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
+    let asked = asked.and_then(|q| q.0.parse::<Quantity>().ok());
+    let offered: Vec<_> = have.access_modes.iter().flatten().collect();
+    have.claim_ref.is_none()
+        && !volume.deleting()
+        && class(&want.storage_class_name) == class(&have.storage_class_name)
+        && mode(&want.volume_mode) == mode(&have.volume_mode)
+        && want.access_modes.iter().flatten().all(|m| offered.contains(&m))
+        && want.selector.as_ref().is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
+        && asked.is_none_or(|a| capacity(volume).is_some_and(|c| c >= a))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_smallest_that_fits() {
+        let volume = |name: &str, size: &str, class: &str| -> Arc<PersistentVolume> {
+            Arc::new(
+                serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": size},
+                "accessModes": ["ReadWriteOnce"], "storageClassName": class}}))
+                .unwrap(),
+            )
+        };
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({"metadata": {"name": "c", "namespace": "n"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "x", "resources": {"requests": {"storage": "2Gi"}}}})).unwrap();
+        let all = [volume("a", "1Gi", "x"), volume("b", "8Gi", "x"), volume("c", "4Gi", "x"), volume("d", "2Gi", "y")];
+        assert_eq!(best(&claim, &all).unwrap().name(), "c");
+    }
+}

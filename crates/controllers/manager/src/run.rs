@@ -1,0 +1,89 @@
+//! From flags to running controllers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use base_task::{CancellationToken, Tasks};
+use base_telemetry::Metrics;
+use client::election::{self, LeaderConfig};
+use client::{Client, Config};
+use controllers_runtime::{Passes, Setup};
+
+use crate::health;
+use crate::options::Options;
+use crate::table::{self, Files, Inputs, Row};
+
+/// How long controllers may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs the controllers until `shutdown`.
+///
+/// # Errors
+/// A flag, file or port can't be used.
+pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let rows = Arc::new(table::enabled(&options.controllers)?);
+    options.node_ranges()?;
+    let files = Arc::new(Files::read(&options)?);
+    let config = config(&options)?;
+    let client = Client::new(config);
+    let tasks = Tasks::new(shutdown.clone());
+    let metrics = Metrics::new();
+    let passes = Passes::new(&metrics);
+    health::serve(&options, &client, &tasks, metrics).await?;
+    let options = Arc::new(options);
+    if options.leader_elect {
+        let lease = leader(&options);
+        let own = client.clone();
+        let lead = move |term: CancellationToken| {
+            lead(options.clone(), files.clone(), rows.clone(), own.clone(), passes.clone(), term)
+        };
+        election::run(&client, lease, shutdown.clone(), lead).await;
+    } else {
+        lead(options, files, rows, client, passes, shutdown.clone()).await;
+    }
+    shutdown.cancel();
+    tasks.wait(DRAIN).await;
+    Ok(())
+}
+
+fn config(options: &Options) -> anyhow::Result<Config> {
+    let config = Config::from_kubeconfig_or_in_cluster(options.kubeconfig.as_deref())
+        .context("no API server to talk to: name one with --kubeconfig")?;
+    Ok(config.user_agent(concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"))))
+}
+
+fn leader(options: &Options) -> LeaderConfig {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let identity = format!("{}_{}", host.trim(), uuid::Uuid::new_v4());
+    LeaderConfig {
+        namespace: options.leader_elect_resource_namespace.clone(),
+        lease_duration: options.leader_elect_lease_duration,
+        renew_deadline: options.leader_elect_renew_deadline,
+        retry_period: options.leader_elect_retry_period,
+        ..LeaderConfig::new(options.leader_elect_resource_name.clone(), identity)
+    }
+}
+
+/// One term: everything is set up anew, so that nothing from an earlier term is trusted.
+async fn lead(
+    options: Arc<Options>,
+    files: Arc<Files>,
+    rows: Arc<Vec<&'static Row>>,
+    client: Client,
+    passes: Passes,
+    term: CancellationToken,
+) {
+    let tasks = Tasks::new(term.clone());
+    let mut setup = Setup::new(client, tasks.clone(), options.use_service_account_credentials, passes);
+    let deletions = controllers_core::Deletions::default();
+    let inputs = Inputs { options: &options, files: &files, stop: &term, deletions: &deletions };
+    for row in rows.iter() {
+        row.start(&mut setup, &inputs);
+    }
+    setup.run(term.clone()).await;
+    term.cancel();
+    if !tasks.wait(DRAIN).await {
+        tracing::warn!("some controllers did not end in time");
+    }
+}

@@ -1,0 +1,217 @@
+//! The controllers by name, and which of them run.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use base_task::CancellationToken;
+use controllers_core::{Ca, Deletions, TokenKey};
+use controllers_runtime::Setup;
+
+use crate::options::Options;
+
+/// What controllers are set up from.
+pub struct Inputs<'a> {
+    /// The command line.
+    pub options: &'a Options,
+    /// Files that flags name.
+    pub files: &'a Files,
+    /// Ends this term of leadership.
+    pub stop: &'a CancellationToken,
+    /// Deletions that the garbage collector sees.
+    pub deletions: &'a Deletions,
+}
+
+/// Contents of files that flags name, read once at start.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The CA that namespaces get.
+    pub root_ca: Option<String>,
+    /// The key of token Secrets.
+    pub token_key: Option<TokenKey>,
+    /// The CA that signs certificate requests.
+    pub signing_ca: Option<Ca>,
+}
+
+impl Files {
+    /// Reads what the flags name.
+    pub fn read(options: &Options) -> anyhow::Result<Self> {
+        let read = |path: &std::path::PathBuf| {
+            std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
+        };
+        let root_ca = options.root_ca_file.as_ref().map(read).transpose()?;
+        let token_key = match &options.service_account_private_key_file {
+            Some(path) => {
+                let key = TokenKey::from_pem(read(path)?.as_bytes());
+                Some(key.with_context(|| format!("{} holds no RSA or P-256 private key", path.display()))?)
+            }
+            None => None,
+        };
+        let signing_ca = match (&options.cluster_signing_cert_file, &options.cluster_signing_key_file) {
+            (Some(certificate), Some(key)) => {
+                let ca = Ca::from_pem(&read(certificate)?, &read(key)?, options.cluster_signing_duration);
+                Some(ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?)
+            }
+            (None, None) => None,
+            _ => bail!("--cluster-signing-cert-file and --cluster-signing-key-file go together"),
+        };
+        Ok(Self { root_ca, token_key, signing_ca })
+    }
+}
+
+type Start = fn(&mut Setup, &Inputs<'_>, usize);
+
+/// One row: name, older names, how to set it up.
+pub struct Row {
+    /// The name for `--controllers`.
+    pub name: &'static str,
+    aliases: &'static [&'static str],
+    start: Start,
+}
+
+/// Every controller.
+const TABLE: &[Row] = &[
+    row("namespace-controller", &["namespace"], |s, i, n| controllers_core::namespaces(s, n, i.deletions)),
+    row("serviceaccount-controller", &["serviceaccount"], |s, _, n| controllers_core::service_accounts(s, n)),
+    row("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], |s, i, n| {
+        if let Some(ca) = &i.files.root_ca {
+            controllers_core::root_ca(s, ca.clone(), n);
+        }
+    }),
+    row("garbage-collector-controller", &["garbagecollector"], |s, i, n| {
+        controllers_core::garbage_collector(s, n, i.stop, i.deletions);
+    }),
+    row("serviceaccount-token-controller", &["serviceaccount-token"], |s, i, n| {
+        if let Some(key) = &i.files.token_key {
+            controllers_core::account_tokens(s, key.clone(), i.files.root_ca.clone(), n);
+        }
+    }),
+    row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], |s, _, _| controllers_core::aggregation(s)),
+    row("resourcequota-controller", &["resourcequota"], |s, i, n| controllers_core::resource_quota(s, n, i.deletions)),
+    row("persistentvolume-binder-controller", &["persistentvolume-binder"], |s, _, _| {
+        controllers_core::volume_binder(s)
+    }),
+    row("persistentvolumeclaim-protection-controller", &["pvc-protection"], |s, _, _| {
+        controllers_core::claim_protection(s);
+    }),
+    row("persistentvolume-protection-controller", &["pv-protection"], |s, _, _| controllers_core::volume_protection(s)),
+    row("ephemeral-volume-controller", &["ephemeral-volume"], |s, _, n| controllers_core::ephemeral_volumes(s, n)),
+    row("certificatesigningrequest-approving-controller", &["csrapproving"], |s, _, _| controllers_core::approving(s)),
+    row("certificatesigningrequest-signing-controller", &["csrsigning"], |s, i, _| {
+        if let Some(ca) = &i.files.signing_ca {
+            controllers_core::signing(s, ca.clone());
+        }
+    }),
+    row("certificatesigningrequest-cleaner-controller", &["csrcleaner"], |s, _, _| controllers_core::cleaning(s)),
+    row("disruption-controller", &["disruption"], |s, _, n| controllers_workloads::disruption(s, n)),
+    row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], |s, i, _| {
+        controllers_workloads::autoscaler(s, i.options.horizontal_pod_autoscaler_sync_period);
+    }),
+    row("deployment-controller", &["deployment"], |s, _, n| controllers_workloads::deployments(s, n)),
+    row("replicaset-controller", &["replicaset"], |s, _, n| controllers_workloads::replica_sets(s, n)),
+    row("replicationcontroller-controller", &["replicationcontroller"], |s, _, n| {
+        controllers_workloads::replication_controllers(s, n);
+    }),
+    row("statefulset-controller", &["statefulset"], |s, _, n| controllers_workloads::stateful_sets(s, n)),
+    row("daemonset-controller", &["daemonset"], |s, _, n| controllers_workloads::daemon_sets(s, n)),
+    row("job-controller", &["job"], |s, _, n| controllers_workloads::jobs(s, n)),
+    row("cronjob-controller", &["cronjob"], |s, _, n| controllers_workloads::cron_jobs(s, n)),
+    row("ttl-after-finished-controller", &["ttl-after-finished"], |s, _, n| {
+        controllers_workloads::ttl_after_finished(s, n);
+    }),
+    row("endpointslice-controller", &["endpointslice"], |s, _, n| controllers_network::endpoint_slices(s, n)),
+    row("endpoints-controller", &["endpoint"], |s, _, n| controllers_network::endpoints(s, n)),
+    row("endpointslice-mirroring-controller", &["endpointslicemirroring"], |s, _, n| {
+        controllers_network::mirroring(s, n);
+    }),
+    row("node-lifecycle-controller", &["nodelifecycle"], |s, i, _| {
+        let patience = controllers_node::lifecycle::Patience {
+            grace: i.options.node_monitor_grace_period,
+            startup: i.options.node_startup_grace_period,
+        };
+        controllers_node::lifecycle(s, patience);
+    }),
+    row("taint-eviction-controller", &[], |s, _, n| controllers_node::taint_eviction(s, n)),
+    row("node-ipam-controller", &["nodeipam"], |s, i, _| {
+        // The ranges were checked before anything started.
+        let ranges = i.options.node_ranges().unwrap_or_default();
+        if !ranges.is_empty() {
+            controllers_node::ipam(s, ranges);
+        }
+    }),
+    row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
+        controllers_node::pod_gc(s, i.options.terminated_pod_gc_threshold);
+    }),
+];
+
+/// Upstream's controllers that have nothing to do here; their names are accepted.
+const ABSENT: &[&str] = &[
+    "bootstrap-signer-controller",
+    "cloud-node-lifecycle-controller",
+    "device-taint-eviction-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "node-route-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-expander-controller",
+    "podcertificaterequest-cleaner-controller",
+    "resource-claim-controller",
+    "selinux-warning-controller",
+    "service-cidr-controller",
+    "service-lb-controller",
+    "storage-version-migrator-controller",
+    "storageversion-garbage-collector-controller",
+    "token-cleaner-controller",
+    "ttl-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+];
+
+const fn row(name: &'static str, aliases: &'static [&'static str], start: Start) -> Row {
+    Row { name, aliases, start }
+}
+
+impl Row {
+    /// Sets the controller up.
+    pub fn start(&self, setup: &mut Setup, inputs: &Inputs<'_>) {
+        (self.start)(setup, inputs, inputs.options.workers(self.name));
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+}
+
+/// The rows that `--controllers` asks for.
+pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
+    let words: BTreeSet<&str> = list.iter().map(|w| w.trim()).filter(|w| !w.is_empty()).collect();
+    for word in &words {
+        let name = word.strip_prefix('-').unwrap_or(word);
+        if name != "*" && !ABSENT.contains(&name) && !TABLE.iter().any(|r| r.is(name)) {
+            let near = base_cli::nearest(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
+            bail!("--controllers names {name:?}, which is not known; the nearest known one is {near:?}");
+        }
+    }
+    let all = words.contains("*");
+    let named = |row: &Row, dash: bool| {
+        words.iter().any(|w| w.strip_prefix('-').map_or(!dash && row.is(w), |name| dash && row.is(name)))
+    };
+    Ok(TABLE.iter().filter(|r| !named(r, true) && (all || named(r, false))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn lists() {
+        let names = |list: &[&str]| -> Vec<_> {
+            let list: Vec<_> = list.iter().map(|s| (*s).to_owned()).collect();
+            enabled(&list).unwrap().iter().map(|r| r.name).collect()
+        };
+        assert_eq!(names(&["*"]).len(), TABLE.len());
+        assert_eq!(names(&["*", "-namespace"]).len(), TABLE.len() - 1);
+        assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
+        assert!(enabled(&["nonsense".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Which pods stand behind a Service and on which ports.
+
+use std::sync::Arc;
+
+use client::Event;
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use controllers_runtime::{Cache, Meta, Queue, labels, pods};
+
+/// A port as it is on one pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodPort {
+    /// The Service port's name, empty where it has none.
+    pub name: String,
+    /// The pod's port.
+    pub port: i32,
+    /// Protocol.
+    pub protocol: String,
+    /// Application protocol.
+    pub app_protocol: Option<String>,
+}
+
+/// The Service's selector if this controller serves it.
+pub fn selector(service: &Service) -> Option<&labels::Labels> {
+    let spec = service.spec.as_ref()?;
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return None;
+    }
+    spec.selector.as_ref().filter(|s| !s.is_empty())
+}
+
+/// Whether the Service has no address of its own.
+pub fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None")
+}
+
+/// Whether unready pods count as ready.
+pub fn publishes_unready(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|s| s.publish_not_ready_addresses == Some(true))
+}
+
+/// Whether the pod can be an endpoint at all.
+pub fn qualifies(pod: &Pod, terminating: bool) -> bool {
+    !pods::is_terminal(pod) && !addresses(pod).is_empty() && (terminating || !pod.deleting())
+}
+
+/// All addresses of a pod.
+pub fn addresses(pod: &Pod) -> Vec<String> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let all: Vec<_> = status.pod_ips.iter().flatten().filter_map(ip_text).collect();
+    if all.is_empty() { status.pod_ip.iter().filter(|i| !i.is_empty()).cloned().collect() } else { all }
+}
+
+fn ip_text(ip: &k8s_openapi::api::core::v1::PodIP) -> Option<String> {
+    let text = serde_json::to_value(ip).ok()?.get("ip")?.as_str()?.to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// The Service's ports on one pod; a name that the pod lacks is left out.
+pub fn ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
+    let all = service.spec.iter().flat_map(|s| s.ports.iter().flatten());
+    let mut found: Vec<_> = all
+        .filter_map(|port| {
+            Some(PodPort {
+                name: port.name.clone().unwrap_or_default(),
+                port: number(port, pod)?,
+                protocol: protocol(port.protocol.as_deref()),
+                app_protocol: port.app_protocol.clone(),
+            })
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn protocol(value: Option<&str>) -> String {
+    value.filter(|p| !p.is_empty()).unwrap_or("TCP").to_owned()
+}
+
+fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
+    match &port.target_port {
+        None | Some(IntOrString::Int(0)) => Some(port.port),
+        Some(IntOrString::Int(n)) => Some(*n),
+        Some(IntOrString::String(name)) if name.is_empty() => Some(port.port),
+        Some(IntOrString::String(name)) => {
+            let wanted = protocol(port.protocol.as_deref());
+            let held = containers(pod).flat_map(|c| c.ports.iter().flatten());
+            let mut named =
+                held.filter(|p| p.name.as_deref() == Some(name) && protocol(p.protocol.as_deref()) == wanted);
+            named.next().map(|p| p.container_port)
+        }
+    }
+}
+
+/// App containers and sidecars.
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.iter();
+    spec.flat_map(|s| {
+        let sidecars = s.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+        s.containers.iter().chain(sidecars)
+    })
+}
+
+/// The reference by which endpoints name their pod.
+pub fn target(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: pod.meta().namespace.clone(),
+        name: pod.meta().name.clone(),
+        uid: pod.meta().uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// The pod's name under a headless Service, where it asks for one.
+pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let inside = spec.subdomain.as_deref() == Some(service.name()) && pod.namespace() == service.namespace();
+    spec.hostname.clone().filter(|h| inside && !h.is_empty())
+}
+
+/// Queues the Services behind which a pod stands or stood.
+pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) + Send + Sync + 'static {
+    let (queue, services) = (queue.clone(), services.clone());
+    move |event| {
+        let (old, new) = match event {
+            Event::Applied { old, new } => (old.as_ref(), Some(new)),
+            Event::Deleted(last) => (Some(last), None),
+        };
+        if let (Some(old), Some(new)) = (old, new)
+            && !matters(old, new)
+        {
+            return;
+        }
+        let states: Vec<_> = old.into_iter().chain(new).collect();
+        let namespace = event.object().namespace();
+        for service in services.within(namespace) {
+            let Some(selector) = selector(&service) else { continue };
+            if states.iter().any(|pod| labels::matches_map(selector, pod.meta().labels.as_ref())) {
+                queue.add(service.key());
+            }
+        }
+    }
+}
+
+/// Whether a change of a pod can change an endpoint.
+fn matters(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
+    let face = |p: &Pod| {
+        let spec = p.spec.as_ref();
+        (
+            (p.meta().labels.clone(), p.deleting(), pods::is_ready(p), pods::is_terminal(p), addresses(p)),
+            (
+                pods::node_name(p).to_owned(),
+                spec.and_then(|s| s.hostname.clone()),
+                spec.and_then(|s| s.subdomain.clone()),
+            ),
+        )
+    };
+    face(old) != face(new)
+}

@@ -1,0 +1,111 @@
+//! Slices that mirror hand-written Endpoints of Services without a selector.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_ref, wake};
+
+use crate::slices::{self, Common, Group};
+use crate::slicing::slice_cache;
+
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Decides the mirror of one Endpoints object.
+pub fn reconcile(
+    service: Option<&Service>,
+    endpoints: Option<&Endpoints>,
+    existing: &[Arc<EndpointSlice>],
+) -> Vec<Action> {
+    let wanted = endpoints.filter(|e| mirrored(service, e));
+    let Some(endpoints) = wanted else {
+        return existing.iter().map(|s| Action::delete(s.as_ref())).collect();
+    };
+    let groups = endpoints.subsets.iter().flatten().flat_map(groups).collect();
+    slices::pack(&common(endpoints), &[], groups, existing)
+}
+
+fn mirrored(service: Option<&Service>, endpoints: &Endpoints) -> bool {
+    let free =
+        service.is_some_and(|s| s.spec.as_ref().is_none_or(|s| s.selector.as_ref().is_none_or(|m| m.is_empty())));
+    free && !endpoints.deleting() && endpoints.label(SKIP) != Some("true") && endpoints.annotation(LEADER).is_none()
+}
+
+fn common(endpoints: &Endpoints) -> Common {
+    let mut labels = endpoints.meta().labels.clone().unwrap_or_default();
+    labels.insert(slices::SERVICE.to_owned(), endpoints.name().to_owned());
+    labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
+    let mut annotations = endpoints.meta().annotations.clone().unwrap_or_default();
+    annotations.remove(APPLIED);
+    Common {
+        prefix: endpoints.name().to_owned(),
+        namespace: endpoints.namespace().to_owned(),
+        labels,
+        annotations,
+        owner: controller_ref(endpoints),
+        placeholder: false,
+    }
+}
+
+/// A subset as groups, one a family.
+fn groups(subset: &EndpointSubset) -> Vec<Group> {
+    let port = |p: &k8s_openapi::api::core::v1::EndpointPort| EndpointPort {
+        name: Some(p.name.clone().unwrap_or_default()),
+        port: Some(p.port),
+        protocol: Some(p.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+        app_protocol: p.app_protocol.clone(),
+    };
+    let ports: Vec<_> = subset.ports.iter().flatten().map(port).collect();
+    let ready = subset.addresses.iter().flatten().map(|a| (a, true));
+    let unready = subset.not_ready_addresses.iter().flatten().map(|a| (a, false));
+    let all: Vec<_> = ready.chain(unready).collect();
+    ["IPv4", "IPv6"]
+        .into_iter()
+        .filter_map(|family| {
+            let six = family == "IPv6";
+            let inside = all.iter().filter(|(a, _)| a.ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == six));
+            let endpoints: Vec<_> = inside.map(|(a, ready)| endpoint(a, *ready)).collect();
+            (!endpoints.is_empty()).then(|| Group { family: family.to_owned(), ports: ports.clone(), endpoints })
+        })
+        .collect()
+}
+
+fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
+    Endpoint {
+        addresses: vec![address.ip.clone()],
+        conditions: Some(EndpointConditions { ready: Some(ready), serving: None, terminating: None }),
+        hostname: address.hostname.clone(),
+        node_name: address.node_name.clone(),
+        target_ref: address.target_ref.clone(),
+        ..Endpoint::default()
+    }
+}
+
+struct Mirroring {
+    services: Cache<Service>,
+    endpoints: Cache<Endpoints>,
+    slices: Cache<EndpointSlice>,
+}
+
+/// Sets up the mirroring controller.
+pub fn mirroring(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
+    let endpoints = setup.informers.of::<Endpoints>().on(wake::itself(&queue)).cache();
+    let slices = slice_cache(setup, &queue, MANAGER);
+    setup.decide("endpointslicemirroring-controller", workers, queue, Mirroring { services, endpoints, slices });
+}
+
+impl Decide for Mirroring {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
+        let existing: Vec<_> = self.slices.by("service", key).into_iter().filter(ours).collect();
+        reconcile(self.services.get(key).as_deref(), self.endpoints.get(key).as_deref(), &existing)
+    }
+}

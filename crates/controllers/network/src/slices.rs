@@ -1,0 +1,154 @@
+//! Packing endpoints into slices with as few writes as possible.
+//!
+//! Endpoints stay in the slice they are in. New ones go first into slices that change anyway, then
+//! into those with room, then into new slices of at most 100.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use controllers_runtime::{Action, Meta, labels::Labels, same};
+
+/// The label with the Service's name.
+pub const SERVICE: &str = "kubernetes.io/service-name";
+/// The label with the controller's name.
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The label of headless Services.
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
+const FULL: usize = 100;
+
+/// What all slices of one Service have in common.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// Prefix of generated names, without the dash.
+    pub prefix: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Annotations.
+    pub annotations: Labels,
+    /// The owner.
+    pub owner: OwnerReference,
+    /// Whether an address family without endpoints keeps an empty slice.
+    pub placeholder: bool,
+}
+
+/// Endpoints that share their ports and family.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// `IPv4`, `IPv6` or `FQDN`.
+    pub family: String,
+    /// Ports of every endpoint.
+    pub ports: Vec<EndpointPort>,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// The writes that turn `existing` into slices of `groups`. `families` are those the Service has.
+pub fn pack(common: &Common, families: &[String], groups: Vec<Group>, existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut unused: Vec<_> = existing.iter().filter(|s| !s.deleting()).cloned().collect();
+    let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
+    for group in &groups {
+        let (mine, rest) = unused.into_iter().partition(|s| fits(s, group));
+        unused = rest;
+        *kept.entry(&group.family).or_default() += fill(common, group, mine, &mut actions);
+    }
+    for family in families.iter().filter(|_| common.placeholder) {
+        if kept.get(family.as_str()).copied().unwrap_or(0) == 0 {
+            let empty = Group { family: family.clone(), ports: Vec::new(), endpoints: Vec::new() };
+            let found = unused.iter().position(|s| s.address_type == *family);
+            let old = found.map(|index| unused.remove(index));
+            actions.extend(write(common, &empty, Vec::new(), old));
+        }
+    }
+    actions.extend(unused.iter().map(|s| Action::delete(s.as_ref())));
+    actions
+}
+
+fn fits(slice: &EndpointSlice, group: &Group) -> bool {
+    let sorted = |ports: &[EndpointPort]| {
+        let mut ports = ports.to_vec();
+        ports.sort_by_key(|p| (p.name.clone(), p.port, p.protocol.clone()));
+        ports
+    };
+    slice.address_type == group.family
+        && sorted(slice.ports.as_deref().unwrap_or_default()) == sorted(&group.ports)
+        && !group.endpoints.is_empty()
+}
+
+fn identity(endpoint: &Endpoint) -> String {
+    match endpoint.target_ref.as_ref().and_then(|t| t.uid.as_ref()) {
+        Some(uid) => uid.clone(),
+        None => endpoint.addresses.join(","),
+    }
+}
+
+/// Distributes a group over its slices; gives how many slices hold it.
+fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions: &mut Vec<Action>) -> usize {
+    let mut wanted: BTreeMap<String, &Endpoint> = group.endpoints.iter().map(|e| (identity(e), e)).collect();
+    let mut plans: Vec<(Option<Arc<EndpointSlice>>, Vec<Endpoint>, bool)> = Vec::new();
+    for slice in slices {
+        let mut stay = Vec::new();
+        let mut changed = false;
+        for old in slice.endpoints.iter().flatten() {
+            match wanted.remove(&identity(old)) {
+                Some(new) => {
+                    changed |= !same(old, new);
+                    stay.push(new.clone());
+                }
+                None => changed = true,
+            }
+        }
+        plans.push((Some(slice), stay, changed));
+    }
+    let mut fresh: Vec<_> = wanted.into_values().cloned().collect();
+    plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
+    for (_, stay, _) in plans.iter_mut().filter(|(_, stay, _)| !stay.is_empty()) {
+        let room = FULL.saturating_sub(stay.len()).min(fresh.len());
+        stay.extend(fresh.drain(..room));
+    }
+    for (_, stay, _) in plans.iter_mut().filter(|(_, stay, _)| stay.is_empty()) {
+        stay.extend(fresh.drain(..FULL.min(fresh.len())));
+    }
+    while !fresh.is_empty() {
+        plans.push((None, fresh.drain(..FULL.min(fresh.len())).collect(), true));
+    }
+    let mut count = 0;
+    for (slice, endpoints, _) in plans {
+        if endpoints.is_empty() {
+            actions.extend(slice.map(|s| Action::delete(s.as_ref())));
+        } else {
+            count += 1;
+            actions.extend(write(common, group, endpoints, slice));
+        }
+    }
+    count
+}
+
+/// The create or update of one slice, if it differs.
+fn write(common: &Common, group: &Group, endpoints: Vec<Endpoint>, old: Option<Arc<EndpointSlice>>) -> Option<Action> {
+    let Some(old) = old else {
+        return Some(Action::create(&EndpointSlice {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}-", common.prefix)),
+                namespace: Some(common.namespace.clone()),
+                labels: Some(common.labels.clone()),
+                annotations: (!common.annotations.is_empty()).then(|| common.annotations.clone()),
+                owner_references: Some(vec![common.owner.clone()]),
+                ..ObjectMeta::default()
+            },
+            address_type: group.family.clone(),
+            endpoints: Some(endpoints),
+            ports: Some(group.ports.clone()),
+        }));
+    };
+    let mut slice = old.as_ref().clone();
+    slice.metadata.labels = Some(common.labels.clone());
+    slice.endpoints = Some(endpoints);
+    slice.ports = Some(group.ports.clone());
+    (!same(&slice, old.as_ref())).then(|| Action::update(&slice))
+}

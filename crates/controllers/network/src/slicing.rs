@@ -1,0 +1,198 @@
+//! EndpointSlices of Services with a selector.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use client::Event;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_ref, labels, pods, split_key, wake};
+
+use crate::backends::{self, PodPort};
+use crate::slices::{self, Common, Group};
+
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Decides the slices of one Service. `members` are the namespace's pods.
+pub fn reconcile(
+    service: &Service,
+    members: &[Arc<Pod>],
+    zone: &dyn Fn(&str) -> Option<String>,
+    existing: &[Arc<EndpointSlice>],
+) -> Vec<Action> {
+    let Some(selector) = backends::selector(service) else { return Vec::new() };
+    if service.deleting() {
+        return Vec::new();
+    }
+    let families = families(service);
+    let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
+    for pod in members {
+        if !labels::matches_map(selector, pod.meta().labels.as_ref()) || !backends::qualifies(pod, true) {
+            continue;
+        }
+        let ports = backends::ports(service, pod);
+        let has_ports = service.spec.as_ref().is_some_and(|s| s.ports.iter().flatten().next().is_some());
+        if ports.is_empty() && has_ports {
+            continue;
+        }
+        for (family, address) in addresses(pod) {
+            if families.contains(&family) {
+                let endpoint = endpoint(service, pod, address, zone);
+                groups.entry((family, ports.clone())).or_default().push(endpoint);
+            }
+        }
+    }
+    let groups = groups
+        .into_iter()
+        .map(|((family, ports), endpoints)| Group { family, ports: ports.into_iter().map(port).collect(), endpoints })
+        .collect();
+    slices::pack(&common(service), &families, groups, existing)
+}
+
+fn common(service: &Service) -> Common {
+    let mut labels = service.meta().labels.clone().unwrap_or_default();
+    labels.insert(slices::SERVICE.to_owned(), service.name().to_owned());
+    labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
+    labels.remove(slices::HEADLESS);
+    if backends::is_headless(service) {
+        labels.insert(slices::HEADLESS.to_owned(), String::new());
+    }
+    Common {
+        prefix: service.name().to_owned(),
+        namespace: service.namespace().to_owned(),
+        labels,
+        annotations: labels::Labels::new(),
+        owner: controller_ref(service),
+        placeholder: true,
+    }
+}
+
+fn families(service: &Service) -> Vec<String> {
+    let spec = service.spec.as_ref();
+    let named = spec.and_then(|s| s.ip_families.clone()).unwrap_or_default();
+    if !named.is_empty() {
+        return named;
+    }
+    let six = spec.and_then(|s| s.cluster_ip.as_deref()).is_some_and(|ip| ip.contains(':'));
+    vec![if six { "IPv6" } else { "IPv4" }.to_owned()]
+}
+
+fn addresses(pod: &Pod) -> impl Iterator<Item = (String, String)> + use<> {
+    backends::addresses(pod).into_iter().filter_map(|text| {
+        let family = match text.parse::<IpAddr>().ok()? {
+            IpAddr::V4(_) => "IPv4",
+            IpAddr::V6(_) => "IPv6",
+        };
+        Some((family.to_owned(), text))
+    })
+}
+
+fn port(port: PodPort) -> EndpointPort {
+    EndpointPort {
+        name: Some(port.name),
+        port: Some(port.port),
+        protocol: Some(port.protocol),
+        app_protocol: port.app_protocol,
+    }
+}
+
+fn endpoint(service: &Service, pod: &Pod, address: String, zone: &dyn Fn(&str) -> Option<String>) -> Endpoint {
+    let serving = pods::is_ready(pod);
+    let terminating = pod.deleting();
+    let ready = backends::publishes_unready(service) || (serving && !terminating);
+    let node = Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty());
+    let zone = node.as_deref().and_then(zone);
+    Endpoint {
+        addresses: vec![address],
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        hints: if ready { hints(service, node.as_deref(), zone.as_deref()) } else { None },
+        hostname: backends::hostname(pod, service),
+        node_name: node,
+        target_ref: Some(backends::target(pod)),
+        zone,
+        ..Endpoint::default()
+    }
+}
+
+fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
+    let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    let zones = zone.map(|name| vec![ForZone { name: name.to_owned() }]);
+    let nodes = node.map(|name| vec![ForNode { name: name.to_owned() }]);
+    match wanted {
+        "PreferClose" | "PreferSameZone" if zones.is_some() => {
+            Some(EndpointHints { for_zones: zones, for_nodes: None })
+        }
+        "PreferSameNode" => Some(EndpointHints { for_zones: zones, for_nodes: nodes }),
+        _ => None,
+    }
+}
+
+struct EndpointSliceController {
+    services: Cache<Service>,
+    pods: Cache<Pod>,
+    nodes: Cache<Node>,
+    slices: Cache<EndpointSlice>,
+}
+
+/// Sets up the EndpointSlice controller.
+pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
+    let pods = setup.informers.of::<Pod>().index_namespace().on(backends::on_pod(&queue, &services)).cache();
+    let slices = slice_cache(setup, &queue, MANAGER);
+    let changed = (queue.clone(), services.clone());
+    let nodes = setup.informers.of::<Node>().on(move |event| on_node(event, &changed.0, &changed.1)).cache();
+    let controller = EndpointSliceController { services, pods, nodes, slices };
+    setup.decide("endpointslice-controller", workers, queue, controller);
+}
+
+/// The slices, indexed by Service; changes of those that `manager` made wake their Service.
+pub fn slice_cache(setup: &mut Setup, queue: &Queue, manager: &'static str) -> Cache<EndpointSlice> {
+    let queue = queue.clone();
+    let kind = setup.informers.of::<EndpointSlice>().index("service", |s: &EndpointSlice| {
+        let name = s.label(slices::SERVICE);
+        name.map(|n| format!("{}/{n}", s.namespace())).into_iter().collect()
+    });
+    let kind = kind.on(move |event| {
+        let slice = event.object();
+        if slice.label(slices::MANAGED_BY) == Some(manager)
+            && let Some(name) = slice.label(slices::SERVICE)
+        {
+            queue.add(format!("{}/{name}", slice.namespace()));
+        }
+    });
+    kind.cache()
+}
+
+/// A node that changes its zone changes the endpoints on it.
+fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>) {
+    let moved = match event {
+        Event::Applied { old, new } => old.as_ref().and_then(|o| o.label(ZONE)) != new.label(ZONE),
+        Event::Deleted(_) => false,
+    };
+    if moved {
+        for service in services.list() {
+            queue.add(service.key());
+        }
+    }
+}
+
+impl Decide for EndpointSliceController {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(service) = self.services.get(key) else { return Vec::new() };
+        let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
+        let existing: Vec<_> = self.slices.by("service", key).into_iter().filter(ours).collect();
+        let zone = |node: &str| self.nodes.get(node)?.label(ZONE).map(str::to_owned);
+        reconcile(&service, &self.pods.within(split_key(key).0), &zone, &existing)
+    }
+}

@@ -1,0 +1,183 @@
+//! Node health: a kubelet that is silent for too long, and the taints that follow from conditions.
+//!
+//! A heartbeat is a change of the node's Lease or status as this process sees it, so clocks of
+//! machines need not agree. When no node at all is heard, the fault is more likely on this side:
+//! nodes are marked unknown, but nothing is evicted.
+
+mod conditions;
+mod taints;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Event, ListParams};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time, wake};
+
+pub use conditions::condition;
+
+/// How patient the controller is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Silence after which a node is unknown (`--node-monitor-grace-period`).
+    pub grace: Duration,
+    /// The same for a node that has just appeared (`--node-startup-grace-period`).
+    pub startup: Duration,
+}
+
+/// What one decision looks at.
+pub struct View<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// When it was last heard.
+    pub heard: Timestamp,
+    /// How long it may be silent.
+    pub grace: Duration,
+    /// Whether any node is heard.
+    pub light: bool,
+    /// The pods on the node.
+    pub pods: &'a [Arc<Pod>],
+    /// The moment of the pass.
+    pub now: Timestamp,
+}
+
+/// Decides what one node needs.
+pub fn reconcile(view: &View<'_>) -> Vec<Action> {
+    let silent = time::until(view.heard + view.grace, view.now).is_zero();
+    let mut node = view.node.clone();
+    let mut actions = Vec::new();
+    if silent && conditions::mark_unknown(&mut node, view.now) {
+        actions.push(Action::update_status(&node));
+    }
+    let was_ready = condition(view.node, "Ready").is_none_or(|c| c.status == "True");
+    let ready = condition(&node, "Ready").is_some_and(|c| c.status == "True");
+    if !ready {
+        if was_ready && condition(view.node, "Ready").is_some() {
+            let text = format!("Node {} status is now: NodeNotReady", node.name());
+            actions.push(Action::event(&reference(view.node), "NodeNotReady", text));
+        }
+        actions.extend(view.pods.iter().filter_map(|p| unready(p, view.now)));
+    }
+    let wanted = taints::wanted(&node, view.light, view.now);
+    if let Some(wanted) = wanted {
+        let version = (!silent).then(|| node.meta().resource_version.clone()).flatten();
+        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": wanted } });
+        actions.push(Action::merge(Target::of(&node), strip_null_version(patch)).ignore_absent());
+    }
+    if !silent {
+        actions.push(Action::Requeue(time::until(view.heard + view.grace, view.now) + Duration::from_millis(100)));
+    }
+    actions
+}
+
+fn strip_null_version(mut patch: serde_json::Value) -> serde_json::Value {
+    let absent = patch.pointer("/metadata/resourceVersion").is_some_and(serde_json::Value::is_null);
+    if let Some(map) = patch.as_object_mut().filter(|_| absent) {
+        map.remove("metadata");
+    }
+    patch
+}
+
+/// A pod on a node that is not ready can't be ready.
+fn unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
+    let ready = pods::condition(pod, "Ready").filter(|c| c.status == "True")?;
+    if pods::is_terminal(pod) {
+        return None;
+    }
+    let mut changed = ready.clone();
+    changed.status = "False".to_owned();
+    changed.last_transition_time = Some(time::api(now));
+    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [changed] } });
+    Some(Action::strategic_status(Target::of(pod.as_ref()), patch).ignore_absent())
+}
+
+/// When each node was last heard, by this process's clock.
+type Heard = Arc<Mutex<HashMap<String, Timestamp>>>;
+
+struct Lifecycle {
+    nodes: Cache<Node>,
+    pods: Cache<Pod>,
+    heard: Heard,
+    patience: Patience,
+}
+
+/// Sets up the node lifecycle controller.
+pub fn lifecycle(setup: &mut Setup, patience: Patience) {
+    let queue = Queue::new();
+    let heard = Heard::default();
+    let (ear, waiting) = (heard.clone(), queue.clone());
+    let nodes = setup.informers.of::<Node>().on(move |event| on_node(event, &ear, &waiting)).cache();
+    let (ear, waiting, known) = (heard.clone(), queue.clone(), nodes.clone());
+    let leases = ListParams::default().fields("metadata.namespace=kube-node-lease");
+    let _ = setup.informers.selected::<Lease>(leases).on(move |event| on_lease(event, &ear, &waiting, &known));
+    let pods = setup.informers.of::<Pod>().index("node", on_node_index).cache();
+    setup.decide("node-controller", 1, queue, Lifecycle { nodes, pods, heard, patience });
+}
+
+/// Pods by the node they are bound to.
+pub fn on_node_index(pod: &Pod) -> Vec<String> {
+    Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty()).into_iter().collect()
+}
+
+fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
+    let node = event.object();
+    match event {
+        Event::Deleted(_) => {
+            heard.lock().remove(node.name());
+        }
+        Event::Applied { old, new } => {
+            let beat = |n: &Node| condition(n, "Ready").and_then(|c| c.last_heartbeat_time.clone());
+            if old.as_ref().is_none_or(|o| beat(o) != beat(new)) {
+                heard.lock().insert(node.name().to_owned(), Timestamp::now());
+            }
+            wake::itself::<Node>(queue)(event);
+        }
+    }
+}
+
+fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<Node>) {
+    let Event::Applied { old, new } = event else { return };
+    let renewed = |l: &Lease| l.spec.as_ref().and_then(|s| s.renew_time.clone());
+    if new.namespace() != "kube-node-lease" || old.as_ref().is_some_and(|o| renewed(o) == renewed(new)) {
+        return;
+    }
+    heard.lock().insert(new.name().to_owned(), Timestamp::now());
+    // A node that was taken for lost is looked at as soon as it speaks again.
+    let lost = |n: &Arc<Node>| condition(n, "Ready").is_some_and(|c| c.status == "Unknown");
+    if nodes.get(new.name()).as_ref().is_some_and(lost) {
+        queue.add(new.name().to_owned());
+    }
+}
+
+impl Lifecycle {
+    fn grace(&self, node: &Node) -> Duration {
+        let reported = condition(node, "Ready").is_some_and(|c| c.last_heartbeat_time.is_some());
+        if reported { self.patience.grace } else { self.patience.startup }
+    }
+
+    fn light(&self, now: Timestamp) -> bool {
+        let heard = self.heard.lock();
+        self.nodes.list().iter().any(|node| {
+            let last = heard.get(node.name()).copied().unwrap_or(now);
+            !time::until(last + self.grace(node), now).is_zero()
+        })
+    }
+}
+
+impl Decide for Lifecycle {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let Some(node) = self.nodes.get(key) else { return Vec::new() };
+        let heard = self.heard.lock().get(key).copied().unwrap_or(now);
+        let pods = self.pods.by("node", key);
+        reconcile(&View { node: &node, heard, grace: self.grace(&node), light: self.light(now), pods: &pods, now })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Conditions of a node that nobody hears.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+
+use controllers_runtime::time;
+
+/// Conditions that become unknown together.
+const KINDS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// One condition by its type.
+pub fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+/// Marks everything the kubelet reports as unknown; true if that changes anything.
+pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
+    let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
+    let mut changed = false;
+    for kind in KINDS {
+        match conditions.iter_mut().find(|c| c.type_ == kind) {
+            Some(c) if c.status == "Unknown" => {}
+            Some(c) => {
+                c.status = "Unknown".to_owned();
+                c.reason = Some("NodeStatusUnknown".to_owned());
+                c.message = Some("Kubelet stopped posting node status.".to_owned());
+                c.last_transition_time = Some(time::api(now));
+                changed = true;
+            }
+            None => {
+                conditions.push(NodeCondition {
+                    type_: kind.to_owned(),
+                    status: "Unknown".to_owned(),
+                    reason: Some("NodeStatusNeverUpdated".to_owned()),
+                    message: Some("Kubelet never posted node status.".to_owned()),
+                    last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+                    last_transition_time: Some(time::api(now)),
+                });
+                changed = true;
+            }
+        }
+    }
+    changed
+}

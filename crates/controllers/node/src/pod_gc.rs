@@ -1,0 +1,130 @@
+//! Pods that nobody will clean up: their node is gone, they never had one, or too many have ended.
+
+use std::time::Duration;
+
+use client::Event;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::json;
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time};
+
+use crate::lifecycle::on_node_index;
+
+/// How long a node may be missing before its pods are taken for orphans.
+const QUARANTINE: Duration = Duration::from_secs(40);
+/// The key that stands for the count of ended pods.
+const CENSUS: &str = "census";
+
+/// Decides about one pod; `lost` says that its node has been missing for long enough.
+pub fn reconcile(pod: &Pod, lost: bool, now: Timestamp) -> Vec<Action> {
+    let bound = !pods::node_name(pod).is_empty();
+    if bound && lost {
+        let mut actions = Vec::new();
+        if !pods::is_terminal(pod) {
+            actions.push(fail(pod, now));
+        }
+        actions.push(force_delete(pod));
+        return actions;
+    }
+    if !bound && pod.deleting() {
+        return vec![force_delete(pod)];
+    }
+    Vec::new()
+}
+
+fn fail(pod: &Pod, now: Timestamp) -> Action {
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+        "message": "PodGC: node no longer exists", "lastTransitionTime": time::api(now),
+    });
+    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "phase": "Failed", "conditions": [condition] } });
+    Action::strategic_status(Target::of(pod), patch).ignore_absent()
+}
+
+fn force_delete(pod: &Pod) -> Action {
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid() } });
+    let mut write = Write::new(Verb::Delete, Target::of(pod), options);
+    write.tolerate.absent = true;
+    write.tolerate.conflict = true;
+    write.into()
+}
+
+struct PodGc {
+    pods: Cache<Pod>,
+    nodes: Cache<Node>,
+    threshold: usize,
+}
+
+/// Sets up pod garbage collection; `threshold` ended pods are kept (0: all of them).
+pub fn pod_gc(setup: &mut Setup, threshold: usize) {
+    let queue = Queue::new();
+    let (waiting, gone) = (queue.clone(), queue.clone());
+    let nodes = setup.informers.of::<Node>().cache();
+    let known = nodes.clone();
+    let kind = setup.informers.of::<Pod>().index("node", on_node_index).on(move |event| {
+        let Event::Applied { old, new } = event else { return };
+        let node = pods::node_name(new);
+        if node.is_empty() && new.deleting() {
+            waiting.add(new.key());
+        } else if !node.is_empty() && old.is_none() && known.get(node).is_none() {
+            waiting.add_after(new.key(), QUARANTINE);
+        }
+        if threshold > 0 && pods::is_terminal(new) && !old.as_ref().is_some_and(|o| pods::is_terminal(o)) {
+            waiting.add(CENSUS.to_owned());
+        }
+    });
+    let pods = kind.cache();
+    let on_node = pods.clone();
+    let _ = setup.informers.of::<Node>().on(move |event| {
+        if let Event::Deleted(node) = event {
+            on_node.by("node", node.name()).iter().for_each(|p| gone.add_after(p.key(), QUARANTINE));
+        }
+    });
+    setup.decide("pod-garbage-collector", 1, queue, PodGc { pods, nodes, threshold });
+}
+
+impl PodGc {
+    /// The oldest ended pods beyond the threshold.
+    fn surplus(&self) -> Vec<Action> {
+        let mut ended: Vec<_> =
+            self.pods.list().into_iter().filter(|p| pods::is_terminal(p) && !p.deleting()).collect();
+        let count = ended.len().saturating_sub(self.threshold);
+        ended.sort_by_key(|p| p.created());
+        ended.into_iter().take(count).map(|p| force_delete(&p)).collect()
+    }
+}
+
+impl Decide for PodGc {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        if key == CENSUS {
+            return self.surplus();
+        }
+        let Some(pod) = self.pods.get(key) else { return Vec::new() };
+        let lost = self.nodes.get(pods::node_name(&pod)).is_none();
+        reconcile(&pod, lost, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe;
+
+    #[test]
+    fn orphans_go() {
+        for (node, deleting, lost, expect) in [
+            (None, false, true, vec![]),
+            (None, true, true, vec!["delete Pod p"]),
+            (Some("a"), false, true, vec!["status Pod p", "delete Pod p"]),
+            (Some("a"), true, false, vec![]),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "p",
+                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
+                "spec": {"containers": [], "nodeName": node}, "status": {"phase": "Running"}}))
+            .unwrap();
+            assert_eq!(describe(&reconcile(&pod, lost, Timestamp::UNIX_EPOCH)), expect);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A controller: what wakes it, what it decides, and the workers that drive it.
+//!
+//! Keys come from informer events through a rate-limited queue. A key is worked by one worker at a
+//! time, and not before the caches show what its last pass wrote: decisions never see a world that
+//! lacks their own doings.
+
+use std::any::TypeId;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base_task::Tasks;
+use client::events::Recorder;
+use client::{Client, Error, WorkQueue};
+use futures::FutureExt;
+use futures::future::join_all;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::action::Action;
+use crate::credentials::Accounts;
+use crate::executor::{Done, Executor, Pending};
+use crate::informers::{Informers, Ready, View};
+use crate::metrics::Passes;
+
+/// Keys to reconcile.
+pub type Queue = WorkQueue<String>;
+
+/// A decision over the caches: no IO, no clock but the argument.
+pub trait Decide: Send + Sync + 'static {
+    /// What the object of `key` needs now.
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action>;
+
+    /// What to write after a pass failed; a condition, for instance.
+    fn failed(&self, _key: &str, _error: &str, _now: Timestamp) -> Vec<Action> {
+        Vec::new()
+    }
+}
+
+/// A controller that must ask the API server before it can decide.
+#[async_trait]
+pub trait Drive: Send + Sync + 'static {
+    /// Does what the object of `key` needs, and returns actions for the rest.
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error>;
+}
+
+/// Either kind of controller.
+#[derive(Clone)]
+enum Logic {
+    Decide(Arc<dyn Decide>),
+    Drive(Arc<dyn Drive>),
+}
+
+struct Registered {
+    name: &'static str,
+    workers: usize,
+    queue: Queue,
+    logic: Logic,
+    executor: Executor,
+    needs: HashSet<TypeId>,
+}
+
+/// Everything controllers need while they are set up.
+pub struct Setup {
+    /// The shared informers.
+    pub informers: Informers,
+    /// The process's own client, for reads.
+    pub client: Client,
+    /// Background tasks of this term.
+    pub tasks: Tasks,
+    accounts: Accounts,
+    passes: Passes,
+    registered: Vec<Registered>,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("controllers", &self.registered.len()).finish_non_exhaustive()
+    }
+}
+
+impl Setup {
+    /// Nothing set up yet. `separate` gives each controller its own service account.
+    pub fn new(client: Client, tasks: Tasks, separate: bool, passes: Passes) -> Self {
+        Self {
+            informers: Informers::new(client.clone()),
+            accounts: Accounts::new(client.clone(), separate),
+            client,
+            tasks,
+            passes,
+            registered: Vec::new(),
+        }
+    }
+
+    /// Registers a pure controller that writes as the service account `name`.
+    pub fn decide(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Decide) {
+        self.register(name, workers, queue, Logic::Decide(Arc::new(logic)));
+    }
+
+    /// Registers a pure controller that writes as the process itself: those that the accounts of others
+    /// depend on have no account of their own.
+    pub fn decide_as_process(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Decide) {
+        let root = Accounts::new(self.client.clone(), false);
+        let recorder = Recorder::new(self.client.clone(), name, "");
+        let executor = Executor::new(Arc::new(root.of(name)), recorder);
+        let logic = Logic::Decide(Arc::new(logic));
+        let needs = self.informers.take_touched();
+        self.registered.push(Registered { name, workers, queue, logic, executor, needs });
+    }
+
+    /// Registers a controller that does its own reads.
+    pub fn drive(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
+        self.register(name, workers, queue, Logic::Drive(Arc::new(logic)));
+    }
+
+    /// An executor in a controller's name, for tasks beside the queue.
+    pub fn executor(&self, name: &'static str) -> Executor {
+        let recorder = Recorder::new(self.client.clone(), name, "");
+        Executor::new(Arc::new(self.accounts.of(name)), recorder)
+    }
+
+    fn register(&mut self, name: &'static str, workers: usize, queue: Queue, logic: Logic) {
+        let executor = self.executor(name);
+        let needs = self.informers.take_touched();
+        self.registered.push(Registered { name, workers, queue, logic, executor, needs });
+    }
+
+    /// Runs everything until `stop`. A controller begins when the kinds it reads are listed, whatever
+    /// becomes of other kinds.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let view = self.informers.view();
+        let ready = self.informers.start(&self.tasks, &stop);
+        tracing::info!(controllers = self.registered.len(), "controllers start as their caches fill");
+        for controller in std::mem::take(&mut self.registered) {
+            let needed: Vec<_> = controller.needs.iter().filter_map(|id| ready.get(id).cloned()).collect();
+            let ready = join_all(needed).map(drop).boxed().shared();
+            self.begin(controller, &view, &ready, &stop);
+        }
+        stop.cancelled().await;
+    }
+
+    fn begin(&self, controller: Registered, view: &View, ready: &Ready, stop: &CancellationToken) {
+        let worker = Arc::new(Worker {
+            name: controller.name,
+            queue: controller.queue.clone(),
+            logic: controller.logic,
+            executor: controller.executor,
+            view: view.clone(),
+            passes: self.passes.clone(),
+            pending: Mutex::new(HashMap::new()),
+        });
+        for _ in 0..controller.workers.max(1) {
+            let (worker, ready, stop) = (worker.clone(), ready.clone(), stop.clone());
+            self.tasks.spawn(controller.name, async move {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = ready => {}
+                }
+                worker.run().await;
+            });
+        }
+        let (queue, stop) = (controller.queue, stop.clone());
+        self.tasks.spawn(controller.name, async move {
+            stop.cancelled().await;
+            queue.close();
+        });
+    }
+}
+
+struct Worker {
+    name: &'static str,
+    queue: Queue,
+    logic: Logic,
+    executor: Executor,
+    view: View,
+    passes: Passes,
+    pending: Mutex<HashMap<String, Vec<Pending>>>,
+}
+
+impl Worker {
+    async fn run(self: Arc<Self>) {
+        while let Some(key) = self.queue.next().await {
+            if self.caught_up(&key) {
+                self.pass(&key).await;
+            } else {
+                self.queue.add_after(key.clone(), Duration::from_millis(20));
+            }
+            self.queue.done(&key);
+        }
+    }
+
+    /// Whether the caches show what the last pass wrote.
+    fn caught_up(&self, key: &str) -> bool {
+        let mut all = self.pending.lock();
+        let Some(waiting) = all.get_mut(key) else { return true };
+        waiting.retain(|p| !p.settled(&self.view));
+        let done = waiting.is_empty();
+        if done {
+            all.remove(key);
+        }
+        done
+    }
+
+    async fn pass(&self, key: &str) {
+        let mut done = Done::default();
+        let result = match &self.logic {
+            Logic::Decide(logic) => {
+                let actions = logic.reconcile(key, Timestamp::now());
+                self.executor.perform(actions, &mut done).await
+            }
+            Logic::Drive(logic) => match logic.reconcile(key, &self.executor).await {
+                Ok(actions) => self.executor.perform(actions, &mut done).await,
+                Err(error) => Err(error),
+            },
+        };
+        self.passes.count(self.name, result.is_ok());
+        match result {
+            Ok(()) => self.queue.forget(&key.to_owned()),
+            Err(error) => self.failed(key, &error, &mut done).await,
+        }
+        if !done.pending.is_empty() {
+            self.pending.lock().entry(key.to_owned()).or_default().extend(done.pending);
+        }
+        if let Some(after) = done.requeue {
+            self.queue.add_after(key.to_owned(), after);
+        }
+    }
+
+    async fn failed(&self, key: &str, error: &Error, done: &mut Done) {
+        let passing = error.is_conflict() || error.is_not_found() || error.is_namespace_terminating();
+        if passing {
+            tracing::debug!(controller = self.name, key, %error, "trying again");
+        } else {
+            tracing::warn!(controller = self.name, key, %error, "a pass failed; trying again");
+            if let Logic::Decide(logic) = &self.logic {
+                let actions = logic.failed(key, &error.to_string(), Timestamp::now());
+                if let Err(error) = self.executor.perform(actions, done).await {
+                    tracing::debug!(controller = self.name, key, %error, "the failure could not be reported");
+                }
+            }
+        }
+        if error.is_namespace_terminating() {
+            // Nothing can be made there any more, and what is there goes by itself.
+            self.queue.forget(&key.to_owned());
+        } else {
+            self.queue.add_rate_limited(key.to_owned());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! As whom a controller writes: the process's own identity, or a service account of its own.
+//!
+//! With service accounts every controller has the rights of its bootstrap role and no others. Tokens
+//! are asked for when the first write is due and again before they expire; all accounts share one
+//! connection that carries no client certificate.
+
+use std::time::{Duration, Instant};
+
+use client::{Client, Config, Error, Source};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::Mutex;
+
+const NAMESPACE: &str = "kube-system";
+const LIFETIME: i64 = 3600;
+
+/// Where accounts come from.
+#[derive(Clone, Debug)]
+pub struct Accounts {
+    root: Client,
+    anonymous: Option<Client>,
+}
+
+impl Accounts {
+    /// Controllers write as the process itself, or each as its own service account.
+    pub fn new(root: Client, separate: bool) -> Self {
+        let anonymous = separate.then(|| {
+            let config = Config { identity: None, token: None, ..root.config().clone() };
+            Client::new(config)
+        });
+        Self { root, anonymous }
+    }
+
+    /// The account of one controller.
+    pub fn of(&self, name: &str) -> Account {
+        Account { name: name.to_owned(), accounts: self.clone(), held: Mutex::new(None) }
+    }
+}
+
+/// One controller's identity.
+#[derive(Debug)]
+pub struct Account {
+    name: String,
+    accounts: Accounts,
+    held: Mutex<Option<(Client, Instant)>>,
+}
+
+impl Account {
+    /// A client that acts as this account.
+    pub async fn client(&self) -> Result<Client, Error> {
+        let Some(anonymous) = &self.accounts.anonymous else { return Ok(self.accounts.root.clone()) };
+        let mut held = self.held.lock().await;
+        if let Some((client, until)) = held.as_ref()
+            && Instant::now() < *until
+        {
+            return Ok(client.clone());
+        }
+        let token = self.token().await?;
+        let client = anonymous.with_token(Source::Inline(token.into_bytes()));
+        *held = Some((client.clone(), Instant::now() + Duration::from_secs(LIFETIME.unsigned_abs() * 4 / 5)));
+        Ok(client)
+    }
+
+    /// Drops a token that was refused.
+    pub async fn forget(&self) {
+        *self.held.lock().await = None;
+    }
+
+    async fn token(&self) -> Result<String, Error> {
+        match self.request().await {
+            Err(error) if error.is_not_found() => {
+                self.create().await?;
+                self.request().await
+            }
+            other => other,
+        }
+    }
+
+    async fn request(&self) -> Result<String, Error> {
+        let wanted = TokenRequest {
+            spec: Some(TokenRequestSpec { expiration_seconds: Some(LIFETIME), ..TokenRequestSpec::default() }),
+            ..TokenRequest::default()
+        };
+        let api = self.accounts.root.namespaced::<ServiceAccount>(NAMESPACE);
+        let answer: TokenRequest = api.subresource_create(&self.name, "token", &wanted).await?;
+        Ok(answer.status.and_then(|s| s.token).unwrap_or_default())
+    }
+
+    async fn create(&self) -> Result<(), Error> {
+        let account = ServiceAccount {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..ServiceAccount::default()
+        };
+        match self.accounts.root.namespaced(NAMESPACE).create(&account).await {
+            Err(error) if !error.is_already_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

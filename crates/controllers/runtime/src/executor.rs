@@ -1,0 +1,221 @@
+//! The one place that writes: performs actions, records events, remembers what to wait for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::events::{EventType as ClientEventType, Recorder};
+use client::{Body, Client, Error, Request};
+use futures::future::join_all;
+use serde_json::Value;
+
+use crate::action::{Action, EventType, Note, Verb, Write};
+use crate::credentials::Account;
+use crate::informers::View;
+
+/// How long a key waits for its own writes to come back before it goes on regardless.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A write that the caches have yet to show.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    group: String,
+    kind: String,
+    what: Awaited,
+    until: Instant,
+}
+
+#[derive(Clone, Debug)]
+enum Awaited {
+    Version(u64),
+    Gone { key: String, uid: String },
+}
+
+impl Pending {
+    /// Whether the caches show the write, or nobody waits for it any longer.
+    pub fn settled(&self, view: &View) -> bool {
+        Instant::now() >= self.until
+            || match &self.what {
+                Awaited::Version(version) => view.reached(&self.group, &self.kind, *version),
+                Awaited::Gone { key, uid } => view.gone(&self.group, &self.kind, key, uid),
+            }
+    }
+}
+
+/// What a pass has done.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Writes to wait for.
+    pub pending: Vec<Pending>,
+    /// When to look again, if asked for.
+    pub requeue: Option<Duration>,
+}
+
+/// Performs actions in the name of one controller.
+#[derive(Clone)]
+pub struct Executor {
+    account: Arc<Account>,
+    recorder: Recorder,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Executor")
+    }
+}
+
+impl Executor {
+    /// An executor that writes as `account`.
+    pub fn new(account: Arc<Account>, recorder: Recorder) -> Self {
+        Self { account, recorder }
+    }
+
+    /// A client in the controller's name, for its own reads and writes.
+    pub async fn client(&self) -> Result<Client, Error> {
+        self.account.client().await
+    }
+
+    /// Records an event.
+    pub fn record(&self, note: &Note) {
+        let kind = match note.kind {
+            EventType::Normal => ClientEventType::Normal,
+            EventType::Warning => ClientEventType::Warning,
+        };
+        self.recorder.event(&note.regarding, kind, &note.reason, note.message.clone());
+    }
+
+    /// Performs actions in order up to the first failure. `done` also tells what was written before it.
+    pub async fn perform(&self, actions: Vec<Action>, done: &mut Done) -> Result<(), Error> {
+        for action in actions {
+            match action {
+                Action::Write(write) => Box::pin(self.write(*write, done)).await?,
+                Action::Batch(writes) => self.batch(writes, done).await?,
+                Action::Event(note) => self.record(&note),
+                Action::Requeue(after) => {
+                    done.requeue = Some(done.requeue.map_or(after, |sooner| sooner.min(after)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Groups of 1, 2, 4 and so on: a server that refuses is not flooded, one that accepts is not slow.
+    async fn batch(&self, writes: Vec<Write>, done: &mut Done) -> Result<(), Error> {
+        let mut rest = writes.into_iter();
+        let mut size = 1;
+        loop {
+            let group: Vec<_> = rest.by_ref().take(size).collect();
+            if group.is_empty() {
+                return Ok(());
+            }
+            let sent = join_all(group.into_iter().map(|write| async move {
+                let mut own = Done::default();
+                let result = Box::pin(self.write(write, &mut own)).await;
+                (own, result)
+            }))
+            .await;
+            let mut first = Ok(());
+            for (own, result) in sent {
+                done.pending.extend(own.pending);
+                if first.is_ok() {
+                    first = result;
+                }
+            }
+            first?;
+            size *= 2;
+        }
+    }
+
+    async fn write(&self, write: Write, done: &mut Done) -> Result<(), Error> {
+        match self.send(&write).await {
+            Ok(answer) => {
+                done.pending.extend(awaited(&write, &answer));
+                let name = answer_name(&write, &answer);
+                self.note(write.notes.success, &name, "");
+                Ok(())
+            }
+            Err(error) if error.is_already_exists() && !write.if_exists.is_empty() => {
+                Box::pin(self.perform(write.if_exists, done)).await
+            }
+            Err(error) if tolerated(&write, &error) => {
+                tracing::debug!(kind = %write.target.kind, object = %write.target.key(), %error, "refused, as it may be");
+                Ok(())
+            }
+            Err(error) => {
+                if !error.is_conflict() && !error.is_namespace_terminating() {
+                    self.note(write.notes.failure, &write.target.name, &error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn note(&self, note: Option<Note>, name: &str, error: &str) {
+        if let Some(note) = note {
+            let message = note.message.replace("{name}", name).replace("{error}", error);
+            self.record(&Note { message, ..note });
+        }
+    }
+
+    async fn send(&self, write: &Write) -> Result<Value, Error> {
+        let client = self.account.client().await?;
+        let result = client.request::<Value>(request(write)?).await;
+        if let Err(error) = &result
+            && error.is_unauthorized()
+        {
+            self.account.forget().await;
+        }
+        result
+    }
+}
+
+fn request(write: &Write) -> Result<Request, Error> {
+    use http::Method as m;
+    let path = write.target.path();
+    let (method, path, content_type) = match &write.verb {
+        Verb::Create => (m::POST, write.target.collection(), "application/json"),
+        Verb::Update => (m::PUT, path, "application/json"),
+        Verb::UpdateStatus => (m::PUT, format!("{path}/status"), "application/json"),
+        Verb::Merge(sub) => (m::PATCH, with_sub(path, *sub), "application/merge-patch+json"),
+        Verb::Strategic(sub) => (m::PATCH, with_sub(path, *sub), "application/strategic-merge-patch+json"),
+        Verb::Delete => (m::DELETE, path, "application/json"),
+        Verb::Post(sub) => (m::POST, format!("{path}/{sub}"), "application/json"),
+        Verb::Put(sub) => (m::PUT, format!("{path}/{sub}"), "application/json"),
+    };
+    let mut body = Body::json(&write.body)?;
+    body.content_type = content_type;
+    Ok(Request::new(method, path).body(body))
+}
+
+fn with_sub(path: String, sub: Option<&str>) -> String {
+    match sub {
+        Some(sub) => format!("{path}/{sub}"),
+        None => path,
+    }
+}
+
+fn tolerated(write: &Write, error: &Error) -> bool {
+    let t = write.tolerate;
+    t.anything && error.status().is_some()
+        || t.absent && error.is_not_found()
+        || t.exists && error.is_already_exists()
+        || t.conflict && error.is_conflict()
+}
+
+fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
+    let target = &write.target;
+    let what = if write.verb == Verb::Delete {
+        Awaited::Gone { key: target.key(), uid: target.uid.clone()? }
+    } else if matches!(write.verb, Verb::Post(_)) {
+        return None;
+    } else {
+        Awaited::Version(answer.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()?)
+    };
+    Some(Pending { group: target.group.clone(), kind: target.kind.clone(), what, until: Instant::now() + PATIENCE })
+}
+
+fn answer_name(write: &Write, answer: &Value) -> String {
+    if !write.target.name.is_empty() {
+        return write.target.name.clone();
+    }
+    answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,272 @@
+//! One informer a kind, shared by all controllers.
+//!
+//! Controllers name the kinds, indexes and handlers they need while they are set up; nothing runs
+//! before [`Informers::start`]. A kind nobody asked for is never listed. Each informer keeps a
+//! high-water mark of the resource versions it has seen: that is how a controller knows that its own
+//! writes have come back.
+
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base_task::Tasks;
+use client::{Client, Event, Informer, ListParams, Store};
+use futures::FutureExt;
+use futures::future::Shared;
+use tokio_util::sync::CancellationToken;
+
+use crate::object::{Meta, Object, split_key};
+
+/// The index of [`Cache::candidates`]: by the controller's UID, or by namespace for orphans.
+const CLAIM: &str = "claim";
+const NAMESPACE: &str = "namespace";
+
+/// Read access to one kind; empty until the informers are started. Cheap to clone.
+#[derive(Debug)]
+pub struct Cache<K> {
+    store: Arc<OnceLock<Store<K>>>,
+}
+
+impl<K> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone() }
+    }
+}
+
+impl<K: Object> Cache<K> {
+    /// The object of a key.
+    pub fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.store.get()?.get(key)
+    }
+
+    /// The object of a namespace and name.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        if namespace.is_empty() { self.get(name) } else { self.get(&format!("{namespace}/{name}")) }
+    }
+
+    /// All objects.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.store.get().map(Store::list).unwrap_or_default()
+    }
+
+    /// The objects that an index holds under a value.
+    pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.store.get().map(|s| s.by_index(index, value)).unwrap_or_default()
+    }
+
+    /// The objects of a namespace; needs [`Kind::index_namespace`].
+    pub fn within(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.by(NAMESPACE, namespace)
+    }
+
+    /// The objects that a controller controls; needs [`Kind::index_claims`].
+    pub fn owned(&self, uid: &str) -> Vec<Arc<K>> {
+        self.by(CLAIM, uid)
+    }
+
+    /// The objects of a namespace that nobody controls; needs [`Kind::index_claims`].
+    pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.by(CLAIM, &orphan_key(namespace))
+    }
+
+    /// What a controller may claim: its own and the orphans of its namespace.
+    pub fn candidates(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        let mut found = self.owned(uid);
+        found.extend(self.orphans(namespace));
+        found
+    }
+}
+
+fn orphan_key(namespace: &str) -> String {
+    format!("orphans:{namespace}")
+}
+
+/// What an informer has seen, asked by kind name.
+trait Seen: Send + Sync {
+    fn version(&self) -> u64;
+    fn holds(&self, key: &str, uid: &str) -> bool;
+}
+
+struct Slot<K: Object> {
+    informer: Option<Informer<K>>,
+    cache: Cache<K>,
+    indexes: HashSet<&'static str>,
+}
+
+struct Marks<K> {
+    high: Arc<AtomicU64>,
+    cache: Cache<K>,
+}
+
+impl<K: Object> Seen for Marks<K> {
+    fn version(&self) -> u64 {
+        self.high.load(Ordering::Acquire)
+    }
+
+    fn holds(&self, key: &str, uid: &str) -> bool {
+        self.cache.get(key).is_some_and(|o| o.uid() == uid && !o.deleting())
+    }
+}
+
+type Starter = Box<dyn FnOnce(&mut HashMap<TypeId, Box<dyn Any + Send>>, &Tasks, &CancellationToken) -> Waiter + Send>;
+type Waiter = futures::future::BoxFuture<'static, ()>;
+
+/// Resolves when the first list of a kind is in.
+pub(crate) type Ready = Shared<Waiter>;
+
+/// The informers of one process.
+pub struct Informers {
+    client: Client,
+    slots: HashMap<TypeId, Box<dyn Any + Send>>,
+    starters: Vec<(TypeId, Starter)>,
+    touched: HashSet<TypeId>,
+    seen: HashMap<String, Arc<dyn Seen>>,
+}
+
+impl std::fmt::Debug for Informers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Informers").field("kinds", &self.seen.keys()).finish_non_exhaustive()
+    }
+}
+
+/// One kind while controllers are set up.
+pub struct Kind<'a, K: Object> {
+    slot: &'a mut Slot<K>,
+}
+
+impl<K: Object> Kind<'_, K> {
+    /// Read access.
+    pub fn cache(&self) -> Cache<K> {
+        self.slot.cache.clone()
+    }
+
+    /// An index; the first of a name wins.
+    pub fn index(self, name: &'static str, keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+        if self.slot.indexes.insert(name) {
+            self.slot.informer = self.slot.informer.take().map(|i| i.index(name, keys));
+        }
+        self
+    }
+
+    /// An index for [`Cache::within`].
+    pub fn index_namespace(self) -> Self {
+        self.index(NAMESPACE, |o| vec![o.namespace().to_owned()])
+    }
+
+    /// An index for [`Cache::candidates`].
+    pub fn index_claims(self) -> Self {
+        self.index(CLAIM, |o| match o.controller() {
+            Some(owner) => vec![owner.uid.clone()],
+            None => vec![orphan_key(o.namespace())],
+        })
+    }
+
+    /// Called for every change; must not block.
+    pub fn on(self, handler: impl Fn(&Event<K>) + Send + Sync + 'static) -> Self {
+        self.slot.informer = self.slot.informer.take().map(|i| i.on_event(move |event| handler(&event)));
+        self
+    }
+
+    /// Drops what nobody needs before an object is stored.
+    pub fn trim(self, trim: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.slot.informer = self.slot.informer.take().map(|i| i.transform(trim));
+        self
+    }
+}
+
+impl Informers {
+    /// No informers yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, slots: HashMap::new(), starters: Vec::new(), touched: HashSet::new(), seen: HashMap::new() }
+    }
+
+    /// The one informer of a kind.
+    pub fn of<K: Object>(&mut self) -> Kind<'_, K> {
+        self.selected(ListParams::default())
+    }
+
+    /// The one informer of a kind of which nobody needs more than `params` select.
+    pub fn selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
+        let id = TypeId::of::<K>();
+        self.touched.insert(id);
+        if !self.slots.contains_key(&id) {
+            self.add::<K>(id, params);
+        }
+        let slot = self.slots.get_mut(&id).and_then(|s| s.downcast_mut::<Slot<K>>());
+        #[allow(clippy::expect_used)] // The map is keyed by the type itself.
+        Kind { slot: slot.expect("a slot has its own type") }
+    }
+
+    fn add<K: Object>(&mut self, id: TypeId, params: ListParams) {
+        let cache = Cache { store: Arc::new(OnceLock::new()) };
+        let high = Arc::new(AtomicU64::new(0));
+        let mark = high.clone();
+        let informer = Informer::new(self.client.api::<K>(), params).on_event(move |event: Event<K>| {
+            let version = event.object().meta().resource_version.as_deref().and_then(|v| v.parse().ok());
+            mark.fetch_max(version.unwrap_or(0), Ordering::AcqRel);
+        });
+        self.seen.insert(qualified(K::GROUP, K::KIND), Arc::new(Marks { high, cache: cache.clone() }));
+        self.slots.insert(id, Box::new(Slot { informer: Some(informer), cache, indexes: HashSet::new() }));
+        let start: Starter = Box::new(move |slots, tasks, stop| {
+            let slot = slots.remove(&id).and_then(|s| s.downcast::<Slot<K>>().ok());
+            let Some((informer, cache)) = slot.and_then(|s| Some((s.informer?, s.cache))) else {
+                return Box::pin(async {});
+            };
+            let (store, run) = informer.start(stop.clone());
+            let _ = cache.store.set(store.clone());
+            tasks.spawn("informer", run);
+            Box::pin(async move { store.synced().await })
+        });
+        self.starters.push((id, start));
+    }
+
+    /// The kinds asked for since the last call: what the controller being set up needs.
+    pub(crate) fn take_touched(&mut self) -> HashSet<TypeId> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Starts every informer; gives what tells when each has its first list.
+    pub(crate) fn start(&mut self, tasks: &Tasks, stop: &CancellationToken) -> HashMap<TypeId, Ready> {
+        let starters = std::mem::take(&mut self.starters);
+        starters.into_iter().map(|(id, start)| (id, start(&mut self.slots, tasks, stop).shared())).collect()
+    }
+
+    /// What the informers have seen, for the executor.
+    pub fn view(&self) -> View {
+        View { seen: Arc::new(self.seen.clone()) }
+    }
+}
+
+/// Asks whether the informers have caught up with a write.
+#[derive(Clone)]
+pub struct View {
+    seen: Arc<HashMap<String, Arc<dyn Seen>>>,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
+}
+
+impl View {
+    /// Whether the kind's informer has seen this version, or there is none.
+    pub fn reached(&self, group: &str, kind: &str, version: u64) -> bool {
+        self.seen.get(&qualified(group, kind)).is_none_or(|s| s.version() >= version)
+    }
+
+    /// Whether the kind's informer no longer holds this object alive, or there is none.
+    pub fn gone(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
+        self.seen.get(&qualified(group, kind)).is_none_or(|s| !s.holds(key, uid))
+    }
+}
+
+fn qualified(group: &str, kind: &str) -> String {
+    format!("{group}/{kind}")
+}
+
+/// The namespace of a queue key.
+pub fn namespace_of(key: &str) -> &str {
+    split_key(key).0
+}

@@ -1,0 +1,30 @@
+//! The mechanism under every controller.
+//!
+//! - [`Informers`] keeps one copy of each kind for all controllers.
+//! - [`Decide`] is a controller as a pure function from caches to [`Action`]s; [`Drive`] is one that
+//!   must ask the API server first.
+//! - The executor alone writes: it handles events, conflicts and back-off, and holds a key back until
+//!   the caches show what the last pass wrote.
+
+mod action;
+pub mod claim;
+mod controller;
+mod credentials;
+pub mod discovery;
+mod executor;
+pub mod hash;
+mod informers;
+pub mod labels;
+mod metrics;
+mod object;
+pub mod pods;
+pub mod time;
+pub mod wake;
+
+pub use action::{Action, EventType, Note, Notes, Tolerate, Verb, Write, delete_options, describe};
+pub use controller::{Decide, Drive, Queue, Setup};
+pub use credentials::{Account, Accounts};
+pub use executor::{Done, Executor, Pending};
+pub use informers::{Cache, Informers, Kind, View, namespace_of};
+pub use metrics::Passes;
+pub use object::{Meta, Object, Target, controller_ref, normalized, reference, same, split_key, tree};

@@ -1,0 +1,30 @@
+//! What controllers do, as numbers.
+
+use base_telemetry::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    controller: String,
+    result: &'static str,
+}
+
+/// Counts passes by controller and result. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Passes(Family<Labels, Counter>);
+
+impl Passes {
+    /// Counts into a registry.
+    pub fn new(metrics: &Metrics) -> Self {
+        let help = "Passes of controllers over one object";
+        Self(metrics.register("controller_passes", help, Family::default()))
+    }
+
+    /// Counts one pass.
+    pub fn count(&self, controller: &str, ok: bool) {
+        let result = if ok { "success" } else { "error" };
+        self.0.get_or_create(&Labels { controller: controller.to_owned(), result }).inc();
+    }
+}

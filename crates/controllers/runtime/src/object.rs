@@ -1,0 +1,238 @@
+//! What every built-in object offers a controller: its kind, its metadata, and its place in the API.
+//!
+//! [`Object`] is a blanket trait over k8s-openapi's types so that controllers need no bound lists.
+//! [`Target`] names one object at the API without its type: actions carry it, so that one executor
+//! serves every kind.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::{Metadata, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A typed API object with ordinary metadata.
+pub trait Object:
+    Resource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource
+        + Metadata<Ty = ObjectMeta>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Send
+        + Sync
+        + std::fmt::Debug
+        + 'static
+{
+}
+
+/// Short accessors over metadata; an absent string reads as empty.
+pub trait Meta {
+    /// The object's metadata.
+    fn meta(&self) -> &ObjectMeta;
+
+    /// `metadata.name`.
+    fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.namespace`.
+    fn namespace(&self) -> &str {
+        self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.uid`.
+    fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.generation`, 0 where absent.
+    fn generation(&self) -> i64 {
+        self.meta().generation.unwrap_or_default()
+    }
+
+    /// Whether deletion has begun.
+    fn deleting(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    /// One label's value.
+    fn label(&self, key: &str) -> Option<&str> {
+        self.meta().labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// One annotation's value.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Whether the finalizer is present.
+    fn has_finalizer(&self, name: &str) -> bool {
+        self.meta().finalizers.iter().flatten().any(|f| f == name)
+    }
+
+    /// The owner reference that controls this object.
+    fn controller(&self) -> Option<&OwnerReference> {
+        self.meta().owner_references.iter().flatten().find(|r| r.controller == Some(true))
+    }
+
+    /// Whether `uid` controls this object.
+    fn controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|r| r.uid == uid)
+    }
+
+    /// Creation time in whole seconds since the epoch, 0 where absent.
+    fn created(&self) -> i64 {
+        self.meta().creation_timestamp.as_ref().map_or(0, |t| t.0.as_second())
+    }
+
+    /// `namespace/name`, or `name` for a cluster-scoped object: the key queues use.
+    fn key(&self) -> String {
+        match self.meta().namespace.as_deref() {
+            Some(ns) if !ns.is_empty() => format!("{ns}/{}", self.name()),
+            _ => self.name().to_owned(),
+        }
+    }
+}
+
+impl<K: client::Object> Meta for K {
+    fn meta(&self) -> &ObjectMeta {
+        client::Object::meta(self)
+    }
+}
+
+/// Splits a queue key into namespace and name.
+pub fn split_key(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// One object at the API, named without its Rust type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// API group, empty for core.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind, as in TypeMeta.
+    pub kind: String,
+    /// The resource's name in paths.
+    pub plural: String,
+    /// Namespace, absent for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Object name; empty for a create with `generateName`.
+    pub name: String,
+    /// UID, where known.
+    pub uid: Option<String>,
+}
+
+impl Target {
+    /// The target that a typed object is.
+    pub fn of<K: Object>(object: &K) -> Self {
+        Self { uid: object.meta().uid.clone(), ..Self::named::<K>(object.meta().namespace.as_deref(), object.name()) }
+    }
+
+    /// A target by name alone.
+    pub fn named<K: Object>(namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            group: K::GROUP.to_owned(),
+            version: K::VERSION.to_owned(),
+            kind: K::KIND.to_owned(),
+            plural: K::URL_PATH_SEGMENT.to_owned(),
+            namespace: namespace.filter(|ns| !ns.is_empty()).map(str::to_owned),
+            name: name.to_owned(),
+            uid: None,
+        }
+    }
+
+    /// `group/version`, or the version alone for core.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The collection's path at the API server.
+    pub fn collection(&self) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match &self.namespace {
+            Some(ns) => format!("{root}/namespaces/{ns}/{}", self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+
+    /// The object's path at the API server.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
+
+    /// The queue key of the object.
+    pub fn key(&self) -> String {
+        match &self.namespace {
+            Some(ns) => format!("{ns}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// A reference to an object as events carry it.
+pub fn reference<K: Object>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// The controlling owner reference that `owner` gives its children.
+pub fn controller_ref<K: Object>(owner: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::API_VERSION.to_owned(),
+        kind: K::KIND.to_owned(),
+        name: owner.name().to_owned(),
+        uid: owner.uid().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// The object as a JSON tree, TypeMeta included.
+pub fn tree<K: Object>(object: &K) -> Value {
+    serde_json::to_value(object).unwrap_or(Value::Null)
+}
+
+/// Drops nulls, empty maps and empty lists, so that two trees compare as Go's semantic equality does.
+pub fn normalized(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.into_iter().map(|(k, v)| (k, normalized(v))).filter(|(_, v)| !is_empty(v)).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(normalized).collect()),
+        other => other,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether two values mean the same: absent, null and empty are one.
+pub fn same<T: Serialize>(a: &T, b: &T) -> bool {
+    let tree = |v: &T| serde_json::to_value(v).map(normalized).ok();
+    tree(a) == tree(b)
+}

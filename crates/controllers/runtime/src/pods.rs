@@ -1,0 +1,72 @@
+//! What a pod's status says, in the words controllers use: active, ready, available.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+
+use crate::object::Meta;
+
+/// `status.phase`, empty where absent.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether the pod has run to its end.
+pub fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether the pod counts as a replica: neither finished nor being deleted.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && !pod.deleting()
+}
+
+/// Whether the pod is on its way out but not finished.
+pub fn is_terminating(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.deleting()
+}
+
+/// One condition by its type.
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+/// Whether the Ready condition holds.
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|c| c.status == "True")
+}
+
+/// Since when the pod has been ready.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|c| c.status == "True")?;
+    ready.last_transition_time.as_ref().map(|t| t.0)
+}
+
+/// Seconds until the pod becomes available if it stays ready: `Some(0)` means available now,
+/// `None` means not ready.
+pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<i64> {
+    if !is_ready(pod) {
+        return None;
+    }
+    if min_ready_seconds <= 0 {
+        return Some(0);
+    }
+    let since = ready_since(pod)?;
+    Some((since.as_second() + i64::from(min_ready_seconds) - now.as_second()).max(0))
+}
+
+/// Whether the pod has been ready for `min_ready_seconds`.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    available_in(pod, min_ready_seconds, now) == Some(0)
+}
+
+/// The node the pod is bound to, empty where it is not.
+pub fn node_name(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
+}
+
+/// Container restarts in all.
+pub fn restarts(pod: &Pod) -> i32 {
+    let Some(status) = &pod.status else { return 0 };
+    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    all.map(|c| c.restart_count).sum()
+}

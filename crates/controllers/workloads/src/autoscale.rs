@@ -1,0 +1,107 @@
+//! HorizontalPodAutoscalers: the target's size within its bounds, by CPU and memory of its pods.
+//!
+//! Metrics come from `metrics.k8s.io` where somebody serves it. Where nobody does, the autoscaler says
+//! so in its conditions and keeps the target within its bounds only.
+
+mod decide;
+mod metrics;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::{Client, Error, Request};
+use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Pod;
+
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, reference, wake};
+
+struct Autoscaler {
+    scalers: Cache<HorizontalPodAutoscaler>,
+    pods: Cache<Pod>,
+    client: Client,
+    period: Duration,
+}
+
+/// Sets up the autoscaler; metrics are looked at every `period`.
+pub fn autoscaler(setup: &mut Setup, period: Duration) {
+    let queue = Queue::new();
+    let scalers = setup.informers.of::<HorizontalPodAutoscaler>().on(wake::itself(&queue)).cache();
+    let pods = setup.informers.of::<Pod>().index_namespace().cache();
+    let client = setup.client.clone();
+    setup.drive("horizontal-pod-autoscaler", 2, queue, Autoscaler { scalers, pods, client, period });
+}
+
+#[async_trait]
+impl Drive for Autoscaler {
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(scaler) = self.scalers.get(key) else { return Ok(Vec::new()) };
+        let client = executor.client().await?;
+        let now = Timestamp::now();
+        let mut actions = match self.target(&client, &scaler).await? {
+            Ok((path, scale)) => {
+                let pods = self.pods.within(scaler.namespace());
+                let readings = metrics::read(&self.client, &scaler, &scale, &pods).await;
+                let outcome = decide::decide(&scaler, &scale, &readings, now);
+                if let Some(size) = outcome.rescale {
+                    self.rescale(&client, &path, scale, size).await?;
+                }
+                outcome.actions
+            }
+            Err(problem) => decide::no_target(&scaler, &problem, now),
+        };
+        actions.push(Action::Requeue(self.period));
+        Ok(actions)
+    }
+}
+
+impl Autoscaler {
+    /// The target's scale and its path, or why there is none.
+    async fn target(
+        &self,
+        client: &Client,
+        scaler: &HorizontalPodAutoscaler,
+    ) -> Result<Result<(String, Scale), String>, Error> {
+        let target = &scaler.spec.scale_target_ref;
+        let version = target.api_version.as_deref().unwrap_or("v1");
+        let (group, _) = version.rsplit_once('/').unwrap_or(("", version));
+        let Some(plural) = self.plural(group, &target.kind).await? else {
+            return Ok(Err(format!("no matches for kind \"{}\" in group \"{group}\"", target.kind)));
+        };
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") };
+        let path = format!("{root}/namespaces/{}/{plural}/{}/scale", scaler.namespace(), target.name);
+        match client.request::<Scale>(Request::get(path.clone())).await {
+            Ok(scale) => Ok(Ok((path, scale))),
+            Err(error) if error.status().is_some() => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn plural(&self, group: &str, kind: &str) -> Result<Option<String>, Error> {
+        let usual = match (group, kind) {
+            ("apps", "Deployment") => "deployments",
+            ("apps", "ReplicaSet") => "replicasets",
+            ("apps", "StatefulSet") => "statefulsets",
+            ("", "ReplicationController") => "replicationcontrollers",
+            _ => {
+                let found = discovery::discover(&self.client).await?;
+                let served = found.resources.into_iter().find(|s| s.resource.group == group && s.resource.kind == kind);
+                return Ok(served.map(|s| s.resource.plural));
+            }
+        };
+        Ok(Some(usual.to_owned()))
+    }
+
+    async fn rescale(&self, client: &Client, path: &str, mut scale: Scale, size: i32) -> Result<(), Error> {
+        scale.spec.get_or_insert_default().replicas = Some(size);
+        let mut request = Request::post(path.to_owned(), &scale)?;
+        request.method = http::Method::PUT;
+        client.bytes(request).await.map(drop)
+    }
+}
+
+/// The reference events are about.
+fn about(scaler: &HorizontalPodAutoscaler) -> k8s_openapi::api::core::v1::ObjectReference {
+    reference(scaler)
+}

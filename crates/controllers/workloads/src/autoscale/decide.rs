@@ -1,0 +1,213 @@
+//! The size a target should have, and what the autoscaler says about it.
+
+use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus,
+};
+
+use controllers_runtime::{Action, Meta, time};
+
+use super::about;
+use super::metrics::Reading;
+
+/// Ratios this close to one change nothing.
+const TOLERANCE: f64 = 0.1;
+
+/// What a look at the target comes to.
+pub struct Outcome {
+    /// The new size.
+    pub rescale: Option<i32>,
+    /// Status and events.
+    pub actions: Vec<Action>,
+}
+
+struct Draft<'a> {
+    scaler: &'a HorizontalPodAutoscaler,
+    status: HorizontalPodAutoscalerStatus,
+    now: Timestamp,
+    events: Vec<Action>,
+}
+
+impl Draft<'_> {
+    fn set(&mut self, kind: &str, status: bool, reason: &str, message: &str) {
+        let all = self.status.conditions.get_or_insert_default();
+        let fresh = HorizontalPodAutoscalerCondition {
+            type_: kind.to_owned(),
+            status: if status { "True" } else { "False" }.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(time::api(self.now)),
+        };
+        match all.iter_mut().find(|c| c.type_ == kind) {
+            Some(old) => {
+                let since = if old.status == fresh.status {
+                    old.last_transition_time.take()
+                } else {
+                    fresh.last_transition_time.clone()
+                };
+                *old = HorizontalPodAutoscalerCondition { last_transition_time: since, ..fresh };
+            }
+            None => all.push(fresh),
+        }
+    }
+
+    fn finish(self) -> Vec<Action> {
+        let mut actions = self.events;
+        if Some(&self.status) != self.scaler.status.as_ref() {
+            actions.push(Action::update_status(&HorizontalPodAutoscaler {
+                status: Some(self.status),
+                ..self.scaler.clone()
+            }));
+        }
+        actions
+    }
+}
+
+fn draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
+    let mut status = scaler.status.clone().unwrap_or_default();
+    status.observed_generation = scaler.meta().generation;
+    Draft { scaler, status, now, events: Vec::new() }
+}
+
+/// The target can't be found or has no size.
+pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp) -> Vec<Action> {
+    let mut draft = draft(scaler, now);
+    let text = format!("the HPA controller was unable to get the target's current scale: {problem}");
+    draft.set("AbleToScale", false, "FailedGetScale", &text);
+    draft.events.push(Action::warning(&about(scaler), "FailedGetScale", problem));
+    draft.finish()
+}
+
+/// Decides from the target's scale and the readings.
+pub fn decide(scaler: &HorizontalPodAutoscaler, scale: &Scale, readings: &[Reading], now: Timestamp) -> Outcome {
+    let mut draft = draft(scaler, now);
+    let spec = &scaler.spec;
+    let (low, high) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+    let current = scale.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0);
+    draft.status.current_replicas = Some(current);
+    draft.set(
+        "AbleToScale",
+        true,
+        "SucceededGetScale",
+        "the HPA controller was able to get the target's current scale",
+    );
+    if current == 0 && low != 0 {
+        draft.status.desired_replicas = 0;
+        draft.set(
+            "ScalingActive",
+            false,
+            "ScalingDisabled",
+            "scaling is disabled since the replica count of the target is zero",
+        );
+        return Outcome { rescale: None, actions: draft.finish() };
+    }
+    let (desired, why) = if current > high {
+        (high, "Current number of replicas above Spec.MaxReplicas".to_owned())
+    } else if current < low {
+        (low, "Current number of replicas below Spec.MinReplicas".to_owned())
+    } else {
+        by_metrics(&mut draft, current, low, high, readings)
+    };
+    draft.status.desired_replicas = desired;
+    if desired == current {
+        return Outcome { rescale: None, actions: draft.finish() };
+    }
+    draft.status.last_scale_time = Some(time::api(now));
+    let text = format!("the HPA controller was able to update the target scale to {desired}");
+    draft.set("AbleToScale", true, "SucceededRescale", &text);
+    draft.events.push(Action::event(
+        &about(scaler),
+        "SuccessfulRescale",
+        format!("New size: {desired}; reason: {why}"),
+    ));
+    Outcome { rescale: Some(desired), actions: draft.finish() }
+}
+
+fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings: &[Reading]) -> (i32, String) {
+    let mut largest: Option<(i32, String)> = None;
+    let mut failed: Option<(String, String)> = None;
+    for reading in readings {
+        match &reading.ratio {
+            Ok(ratio) => {
+                let wanted =
+                    if (ratio - 1.0).abs() <= TOLERANCE { current } else { (ratio * f64::from(current)).ceil() as i32 };
+                if largest.as_ref().is_none_or(|(n, _)| wanted > *n) {
+                    largest = Some((wanted, reading.name.clone()));
+                }
+            }
+            Err(problem) => failed = failed.or(Some((reading.name.clone(), problem.clone()))),
+        }
+    }
+    if let Some((name, problem)) = failed.filter(|_| largest.is_none()) {
+        let text =
+            format!("the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}");
+        draft.set("ScalingActive", false, "FailedGetResourceMetric", &text);
+        let about = about(draft.scaler);
+        draft.events.push(Action::warning(
+            &about,
+            "FailedGetResourceMetric",
+            format!("failed to get {name} utilization: {problem}"),
+        ));
+        return (current, String::new());
+    }
+    let Some((wanted, name)) = largest else { return (current, String::new()) };
+    let text = format!("the HPA was able to successfully calculate a replica count from {name} resource utilization");
+    draft.set("ScalingActive", true, "ValidMetricFound", &text);
+    let desired = wanted.clamp(low, high).min(current.saturating_mul(2).max(4));
+    match desired {
+        n if n < wanted => draft.set(
+            "ScalingLimited",
+            true,
+            "TooManyReplicas",
+            "the desired replica count is more than the maximum replica count",
+        ),
+        n if n > wanted => draft.set(
+            "ScalingLimited",
+            true,
+            "TooFewReplicas",
+            "the desired replica count is less than the minimum replica count",
+        ),
+        _ => {
+            draft.set("ScalingLimited", false, "DesiredWithinRange", "the desired count is within the acceptable range")
+        }
+    }
+    let way = if desired > current { "above" } else { "below" };
+    (desired, format!("{name} resource utilization (percentage of request) {way} target"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bounds_and_metrics() {
+        let scaler: HorizontalPodAutoscaler =
+            serde_json::from_value(json!({"metadata": {"name": "h", "namespace": "n"},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2, "maxReplicas": 6}}))
+            .unwrap();
+        let ok = |ratio: f64| vec![Reading { name: "cpu".to_owned(), ratio: Ok(ratio) }];
+        let bad = || vec![Reading { name: "cpu".to_owned(), ratio: Err("none".to_owned()) }];
+        for (size, readings, expect, active) in [
+            (0, ok(9.0), None, Some("ScalingDisabled")),
+            (1, bad(), Some(2), None),
+            (9, bad(), Some(6), None),
+            (3, bad(), None, Some("FailedGetResourceMetric")),
+            (3, ok(1.05), None, Some("ValidMetricFound")),
+            (3, ok(1.5), Some(5), Some("ValidMetricFound")),
+            (4, ok(0.1), Some(2), Some("ValidMetricFound")),
+        ] {
+            let scale: Scale =
+                serde_json::from_value(json!({"spec": {"replicas": size}, "status": {"replicas": 0}})).unwrap();
+            let got = decide(&scaler, &scale, &readings, "2026-01-01T00:00:00Z".parse().unwrap());
+            assert_eq!(got.rescale, expect, "{size}");
+            let status = &got.actions.iter().find_map(Action::as_write).unwrap().body["status"];
+            // The size that is wanted of the target, not how far it has got.
+            assert_eq!(status["currentReplicas"], size, "{status}");
+            let status = status.to_string();
+            assert!(active.is_none_or(|reason| status.contains(reason)), "{status}");
+        }
+    }
+}

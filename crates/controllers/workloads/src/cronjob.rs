@@ -1,0 +1,15 @@
+//! CronJobs: a Job at each time of a schedule.
+//!
+//! The Job's name is made of the minute it is for, so that a minute has one Job however often a pass
+//! is repeated.
+
+mod decide;
+mod schedule;
+mod wiring;
+
+pub use decide::reconcile;
+pub use schedule::Schedule;
+pub use wiring::cron_jobs;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What one CronJob needs: a new Job, fewer old ones, a truthful status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use controllers_runtime::{Action, Meta, Verb, Write, controller_ref, reference, time};
+
+use super::Schedule;
+use crate::job::finished_at;
+
+/// When a Job was due.
+pub const DUE: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// More missed times than this are worth a warning.
+const MANY: usize = 100;
+
+/// Decides what one CronJob needs. `jobs` are those it controls.
+pub fn reconcile(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut status = housekeeping(cron, jobs, &mut actions);
+    if cron.deleting() {
+        return actions;
+    }
+    actions.extend(trim_history(cron, jobs));
+    let wait = if cron.spec.suspend == Some(true) { None } else { run(cron, jobs, now, &mut status, &mut actions) };
+    if status != cron.status.clone().unwrap_or_default() {
+        actions.push(Action::update_status(&CronJob { status: Some(status), ..cron.clone() }));
+    }
+    actions.extend(wait.map(Action::Requeue));
+    actions
+}
+
+/// The Jobs of a CronJob that it made itself and that still run.
+fn active(jobs: &[Arc<Job>]) -> Vec<&Arc<Job>> {
+    jobs.iter().filter(|j| finished_at(j).is_none() && j.annotation(DUE).is_some()).collect()
+}
+
+fn housekeeping(cron: &CronJob, jobs: &[Arc<Job>], actions: &mut Vec<Action>) -> CronJobStatus {
+    let mut status = cron.status.clone().unwrap_or_default();
+    let listed = status.active.clone().unwrap_or_default();
+    for job in jobs {
+        let known = listed.iter().any(|r| r.uid.as_deref() == Some(job.uid()));
+        if let Some(at) = finished_at(job) {
+            let succeeded = completed(job);
+            if known {
+                let kind = if succeeded { "Complete" } else { "Failed" };
+                let text = format!("Saw completed job: {}, condition: {kind}", job.name());
+                actions.push(Action::event(&reference(cron), "SawCompletedJob", text));
+            }
+            let newer = status.last_successful_time.as_ref().is_none_or(|t| t.0 < at);
+            if succeeded && newer {
+                status.last_successful_time = Some(time::api(at));
+            }
+        }
+    }
+    let mut refs: Vec<_> = active(jobs).into_iter().map(|j| entry(j, &listed)).collect();
+    refs.sort_by(|a, b| a.name.cmp(&b.name));
+    status.active = (!refs.is_empty()).then_some(refs);
+    status
+}
+
+fn completed(job: &Job) -> bool {
+    let all = job.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    all.into_iter().any(|c| c.type_ == "Complete" && c.status == "True")
+}
+
+/// The entry of a running Job; one that is listed stays as it is.
+fn entry(job: &Job, listed: &[ObjectReference]) -> ObjectReference {
+    let old = listed.iter().find(|r| r.uid.as_deref() == Some(job.uid()));
+    old.cloned().unwrap_or_else(|| reference(job))
+}
+
+/// Finished Jobs beyond the limits go, the oldest first.
+fn trim_history(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Action> {
+    let keep = |n: Option<i32>| n.map(|n| usize::try_from(n).unwrap_or(0));
+    let mut actions = Vec::new();
+    for (good, limit) in
+        [(true, keep(cron.spec.successful_jobs_history_limit)), (false, keep(cron.spec.failed_jobs_history_limit))]
+    {
+        let Some(limit) = limit else { continue };
+        let mut ended: Vec<_> =
+            jobs.iter().filter(|j| finished_at(j).is_some() && completed(j) == good && !j.deleting()).collect();
+        ended.sort_by_key(|j| (j.status.as_ref().and_then(|s| s.start_time.as_ref().map(|t| t.0)), j.created()));
+        let surplus = ended.len().saturating_sub(limit);
+        actions.extend(ended.into_iter().take(surplus).map(|j| remove(cron, j)));
+    }
+    actions
+}
+
+fn remove(cron: &CronJob, job: &Job) -> Action {
+    Write::delete(job)
+        .notes(&reference(cron), ("SuccessfulDelete", "Deleted job {name}"), ("FailedDelete", "Deleted job: {error}"))
+        .into()
+}
+
+/// Starts what is due; gives the time until the next look.
+fn run(
+    cron: &CronJob,
+    jobs: &[Arc<Job>],
+    now: Timestamp,
+    status: &mut CronJobStatus,
+    actions: &mut Vec<Action>,
+) -> Option<Duration> {
+    let about = reference(cron);
+    let schedule = match Schedule::parse(&cron.spec.schedule, cron.spec.time_zone.as_deref()) {
+        Ok(schedule) => schedule,
+        Err(problem) => {
+            let reason =
+                if problem.starts_with("unknown time zone") { "UnknownTimeZone" } else { "UnparseableSchedule" };
+            actions.push(Action::warning(
+                &about,
+                reason,
+                format!("unparseable schedule: {:?} : {problem}", cron.spec.schedule),
+            ));
+            return None;
+        }
+    };
+    let wait = schedule.next(now).map(|at| time::until(at, now) + Duration::from_millis(100));
+    let Some((due, missed)) = most_recent(cron, &schedule, now) else { return wait };
+    if missed > MANY {
+        let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+        actions.push(Action::warning(&about, "TooManyMissedTimes", text));
+    }
+    if status.last_schedule_time.as_ref().is_some_and(|t| t.0 >= due) {
+        return wait;
+    }
+    if cron.spec.starting_deadline_seconds.is_some_and(|s| time::after(due, s) < now) {
+        let text = format!("Missed scheduled time to start a job: {due}");
+        actions.push(Action::warning(&about, "MissSchedule", text));
+        return wait;
+    }
+    let running = active(jobs);
+    match cron.spec.concurrency_policy.as_deref() {
+        Some("Forbid") if !running.is_empty() => {
+            let text = "Not starting job because prior execution is running and concurrency policy is Forbid";
+            actions.push(Action::event(&about, "JobAlreadyActive", text));
+            return wait;
+        }
+        Some("Replace") => actions.extend(running.iter().map(|j| remove(cron, j))),
+        _ => {}
+    }
+    actions.push(start(cron, due));
+    status.last_schedule_time = Some(time::api(due));
+    wait
+}
+
+/// The latest time that has come and when nothing ran, and how many there were.
+fn most_recent(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> Option<(Timestamp, usize)> {
+    let created = cron.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref()).map(|t| t.0);
+    let mut earliest = last.unwrap_or(created);
+    if let Some(seconds) = cron.spec.starting_deadline_seconds {
+        earliest = earliest.max(time::after(now, -seconds));
+    }
+    let first = schedule.next(earliest).filter(|at| *at <= now)?;
+    let second = schedule.next(first)?;
+    // Skipping whole periods keeps a long sleep from being counted minute by minute.
+    let period = (second.as_second() - first.as_second()).max(1);
+    let missed = (now.as_second() - first.as_second()) / period;
+    let mut latest = first;
+    let mut from = time::after(first, (missed - 2).max(0) * period - 1);
+    while let Some(at) = schedule.next(from).filter(|at| *at <= now) {
+        latest = latest.max(at);
+        from = at;
+    }
+    Some((latest, usize::try_from(missed).unwrap_or(0) + 1))
+}
+
+fn start(cron: &CronJob, due: Timestamp) -> Action {
+    let source = &cron.spec.job_template;
+    let meta = source.metadata.clone().unwrap_or_default();
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.insert(DUE.to_owned(), stamp(cron, due));
+    let job = Job {
+        metadata: ObjectMeta {
+            name: Some(format!("{}-{}", cron.name(), due.as_second() / 60)),
+            namespace: cron.meta().namespace.clone(),
+            labels: meta.labels,
+            annotations: Some(annotations),
+            owner_references: Some(vec![controller_ref(cron)]),
+            ..ObjectMeta::default()
+        },
+        spec: source.spec.clone(),
+        status: None,
+    };
+    let mut write = Write::new(Verb::Create, controllers_runtime::Target::of(&job), controllers_runtime::tree(&job))
+        .notes(
+            &reference(cron),
+            ("SuccessfulCreate", "Created job {name}"),
+            ("FailedCreate", "Error creating job: {error}"),
+        );
+    write.tolerate.exists = true;
+    write.into()
+}
+
+/// The scheduled time in the CronJob's zone, as RFC 3339.
+fn stamp(cron: &CronJob, due: Timestamp) -> String {
+    let zone = cron.spec.time_zone.as_deref().and_then(|name| jiff::tz::TimeZone::get(name).ok());
+    match zone.filter(|z| z.to_offset(due) != jiff::tz::Offset::UTC) {
+        Some(zone) => due.display_with_offset(zone.to_offset(due)).to_string(),
+        None => due.to_string(),
+    }
+}

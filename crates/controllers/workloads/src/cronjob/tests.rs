@@ -1,0 +1,68 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use std::sync::Arc;
+
+use controllers_runtime::describe;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use serde_json::{Value, json};
+
+use super::reconcile;
+
+fn cron(spec: Value, last: Option<&str>) -> CronJob {
+    let mut value = json!({
+        "metadata": {"name": "c", "namespace": "n", "uid": "c", "creationTimestamp": "2026-01-01T00:00:10Z"},
+        "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {}}}, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0},
+        "status": {"lastScheduleTime": last},
+    });
+    for (k, v) in spec.as_object().unwrap() {
+        value["spec"][k] = v.clone();
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn job(name: &str, end: Option<&str>, started: i64) -> Arc<Job> {
+    let conditions =
+        end.map(|kind| json!([{"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:30Z"}]));
+    Arc::new(serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "annotations": {"batch.kubernetes.io/cronjob-scheduled-timestamp": "x"}},
+        "spec": {"template": {}}, "status": {"conditions": conditions, "startTime": format!("2026-01-01T00:00:0{started}Z")},
+    })).unwrap())
+}
+
+fn run(cron: &CronJob, jobs: &[Arc<Job>], now: &str) -> Vec<String> {
+    describe(&reconcile(cron, jobs, now.parse().unwrap()))
+}
+
+#[test]
+fn starts_at_the_minute_once() {
+    assert_eq!(run(&cron(json!({}), None), &[], "2026-01-01T00:00:40Z"), ["requeue 20s"]);
+    let got = run(&cron(json!({}), None), &[], "2026-01-01T00:01:00Z");
+    assert_eq!(got, ["create Job c-29453761", "status CronJob c", "requeue 60s"]);
+    let again = run(&cron(json!({}), Some("2026-01-01T00:01:00Z")), &[], "2026-01-01T00:01:05Z");
+    assert_eq!(again, ["requeue 55s"]);
+    assert!(run(&cron(json!({"suspend": true}), None), &[], "2026-01-01T00:01:00Z").is_empty());
+}
+
+#[test]
+fn concurrency() {
+    let busy = [job("old", None, 1)];
+    let lines = |policy: &str| run(&cron(json!({"concurrencyPolicy": policy}), None), &busy, "2026-01-01T00:01:00Z");
+    assert!(lines("Forbid")[0].starts_with("event JobAlreadyActive"));
+    assert_eq!(lines("Replace")[..2], ["delete Job old", "create Job c-29453761"]);
+    assert_eq!(lines("Allow")[0], "create Job c-29453761");
+}
+
+#[test]
+fn missed_times() {
+    let late = "2026-01-01T05:00:30Z";
+    assert_eq!(run(&cron(json!({"startingDeadlineSeconds": 100}), None), &[], late)[0], "create Job c-29454060");
+    assert!(run(&cron(json!({"startingDeadlineSeconds": 1}), None), &[], late)[0].starts_with("requeue"));
+    let many = run(&cron(json!({}), None), &[], late);
+    assert!(many[0].starts_with("event TooManyMissedTimes") && many[1] == "create Job c-29454060", "{many:?}");
+}
+
+#[test]
+fn history_is_trimmed() {
+    let jobs = [job("a", Some("Complete"), 1), job("b", Some("Complete"), 2), job("f", Some("Failed"), 3)];
+    let got = run(&cron(json!({"suspend": true}), None), &jobs, "2026-01-01T00:00:50Z");
+    assert_eq!(got, ["delete Job a", "delete Job f", "status CronJob c"]);
+}

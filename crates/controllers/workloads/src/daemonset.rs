@@ -1,0 +1,233 @@
+//! DaemonSets: one pod on each node that fits.
+//!
+//! Pods are bound by the scheduler, through an affinity to their node's name, so a pod counts for its
+//! node before it runs. A rolling update replaces unavailable pods first: that costs nothing.
+
+mod nodes;
+mod pod;
+mod rollout;
+mod status;
+mod wiring;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use controllers_runtime::{Action, Meta, Write, claim, hash, labels, pods, reference};
+
+use crate::history;
+pub use wiring::daemon_sets;
+
+/// Most creations or deletions in one pass.
+const BURST: usize = 250;
+/// How old a failed pod is at least when it is replaced.
+const FAILED_FOR: i64 = 10;
+
+/// What one pass looks at.
+pub struct View<'a> {
+    /// The set.
+    pub set: &'a DaemonSet,
+    /// Every node, and whether it shall and may run the pod.
+    pub nodes: Vec<(Arc<Node>, nodes::Fit)>,
+    /// The set's pods by node, oldest first.
+    pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
+    /// The hash of the present template.
+    pub hash: String,
+    /// The moment of the pass.
+    pub now: Timestamp,
+}
+
+impl View<'_> {
+    /// Whether the pod is of the present template.
+    pub fn updated(&self, pod: &Pod) -> bool {
+        pod.label(history::POD_LABEL) == Some(&self.hash)
+    }
+
+    /// Whether the pod has been ready for `minReadySeconds`.
+    pub fn available(&self, pod: &Pod) -> bool {
+        pods::is_available(pod, self.min_ready(), self.now) && !pod.deleting()
+    }
+
+    /// `minReadySeconds`.
+    pub fn min_ready(&self) -> i32 {
+        self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+    }
+
+    /// The pods of one node.
+    pub fn on(&self, node: &str) -> &[Arc<Pod>] {
+        self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Nodes that shall run the pod.
+    pub fn desired(&self) -> usize {
+        self.nodes.iter().filter(|(_, fit)| fit.run).count()
+    }
+}
+
+/// Pods to make (by node) and to remove.
+#[derive(Default)]
+pub struct Plan {
+    /// Nodes that need a pod.
+    pub create: Vec<String>,
+    /// Pods that must go.
+    pub delete: Vec<Arc<Pod>>,
+    /// When to look again.
+    pub requeue: Option<Duration>,
+    /// Events about pods that ended.
+    pub events: Vec<Action>,
+}
+
+/// Decides what one DaemonSet needs.
+pub fn reconcile(
+    set: &DaemonSet,
+    candidates: &[Arc<Pod>],
+    all_nodes: &[Arc<Node>],
+    revisions: &[Arc<ControllerRevision>],
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(spec) = &set.spec else { return Vec::new() };
+    if labels::is_empty(&spec.selector) {
+        let text = "This daemon set is selecting all pods. A non-empty selector is required.";
+        return vec![Action::warning(&reference(set), "SelectingAll", text)];
+    }
+    let claim = claim::claim(set, &spec.selector, candidates, |_| true, &[]);
+    let mut actions = claim.actions;
+    let collisions = set.status.as_ref().and_then(|s| s.collision_count);
+    let latest = history::current(set, &spec.template, collisions, revisions);
+    let digest = latest.revision.label(history::POD_LABEL).map(str::to_owned);
+    let view = View {
+        set,
+        nodes: all_nodes.iter().map(|n| (n.clone(), nodes::fit(set, n))).collect(),
+        pods: by_node(&claim.owned),
+        hash: digest.unwrap_or_else(|| hash::template(&spec.template, collisions)),
+        now,
+    };
+    if !set.deleting() {
+        actions.extend(latest.actions);
+        let mut plan = manage(&view);
+        if plan.create.is_empty() && plan.delete.is_empty() {
+            rollout::roll(&view, &mut plan);
+        }
+        actions.extend(carry_out(&view, plan));
+        let in_use = |r: &ControllerRevision| {
+            r.name() == latest.revision.name()
+                || claim.owned.iter().any(|p| p.label(history::POD_LABEL) == r.label(history::POD_LABEL))
+        };
+        actions.extend(history::truncate(revisions, &in_use, spec.revision_history_limit.unwrap_or(10)));
+    }
+    actions.extend(status::write(&view));
+    actions.extend(next_available(&view));
+    actions
+}
+
+fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {
+    let mut map: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+    for pod in owned {
+        if let Some(node) = pod::target_node(pod) {
+            map.entry(node).or_default().push(pod.clone());
+        }
+    }
+    for list in map.values_mut() {
+        list.sort_by_key(|p| (pods::phase(p) != "Running", p.created(), p.name().to_owned()));
+    }
+    map
+}
+
+/// One pod on each node that shall have one, none where it may not be.
+fn manage(view: &View<'_>) -> Plan {
+    let mut plan = Plan::default();
+    for (node, fit) in &view.nodes {
+        let here = view.on(node.name());
+        if !fit.stay {
+            plan.delete.extend(here.iter().filter(|p| !p.deleting()).cloned());
+        } else if here.is_empty() {
+            if fit.run {
+                plan.create.push(node.name().to_owned());
+            }
+        } else {
+            thin_out(view, here, &mut plan);
+        }
+    }
+    let known = |name: &str| view.nodes.iter().any(|(n, _)| n.name() == name);
+    for (_, left) in view.pods.iter().filter(|(name, _)| !known(name)) {
+        // The node is gone: a pod that was never bound would wait for it forever.
+        plan.delete.extend(left.iter().filter(|p| !p.deleting() && pods::node_name(p).is_empty()).cloned());
+    }
+    plan
+}
+
+/// Removes ended pods and duplicates on one node.
+fn thin_out(view: &View<'_>, here: &[Arc<Pod>], plan: &mut Plan) {
+    let mut alive: Vec<&Arc<Pod>> = Vec::new();
+    for pod in here.iter().filter(|p| !p.deleting()) {
+        if !pods::is_terminal(pod) {
+            alive.push(pod);
+            continue;
+        }
+        let age = view.now.as_second() - pod.created();
+        if pods::phase(pod) == "Failed" && age < FAILED_FOR {
+            let wait = Duration::from_secs((FAILED_FOR - age).unsigned_abs());
+            plan.requeue = Some(plan.requeue.map_or(wait, |w| w.min(wait)));
+            continue;
+        }
+        plan.events.push(ended(view, pod));
+        plan.delete.push(pod.clone());
+    }
+    if rollout::max_surge(view) == 0 {
+        plan.delete.extend(alive.into_iter().skip(1).cloned());
+        return;
+    }
+    let (new, old): (Vec<_>, Vec<_>) = alive.into_iter().partition(|p| view.updated(p));
+    let replaced = new.iter().any(|p| view.available(p));
+    plan.delete.extend(new.into_iter().skip(1).cloned());
+    plan.delete.extend(old.into_iter().skip(usize::from(!replaced)).cloned());
+}
+
+fn ended(view: &View<'_>, pod: &Pod) -> Action {
+    let about = reference(view.set);
+    let node = pods::node_name(pod);
+    if pods::phase(pod) == "Failed" {
+        let text = format!("Found failed daemon pod {} on node {node}, will try to kill it", pod.key());
+        return Action::warning(&about, "FailedDaemonPod", text);
+    }
+    let text = format!("Found succeeded daemon pod {} on node {node}, will try to delete it", pod.key());
+    Action::event(&about, "SucceededDaemonPod", text)
+}
+
+fn carry_out(view: &View<'_>, plan: Plan) -> Vec<Action> {
+    let about = reference(view.set);
+    let mut actions = plan.events;
+    let create = plan.create.iter().take(BURST).map(|node| {
+        Write::create(&pod::build(view.set, node, &view.hash)).notes(
+            &about,
+            ("SuccessfulCreate", "Created pod: {name}"),
+            ("FailedCreate", "Error creating: {error}"),
+        )
+    });
+    let create: Vec<_> = create.collect();
+    let delete = plan.delete.iter().take(BURST).map(|pod| {
+        Write::delete(pod.as_ref()).notes(
+            &about,
+            ("SuccessfulDelete", "Deleted pod: {name}"),
+            ("FailedDelete", "Error deleting: {error}"),
+        )
+    });
+    let delete: Vec<_> = delete.collect();
+    actions.extend([delete, create].into_iter().filter(|b| !b.is_empty()).map(Action::Batch));
+    actions.extend(plan.requeue.map(Action::Requeue));
+    actions
+}
+
+fn next_available(view: &View<'_>) -> Option<Action> {
+    let all = view.pods.values().flatten();
+    let waits = all.filter_map(|p| pods::available_in(p, view.min_ready(), view.now));
+    let soonest = waits.filter(|s| *s > 0).min()?;
+    Some(Action::Requeue(Duration::from_secs(soonest.unsigned_abs())))
+}
+
+#[cfg(test)]
+mod tests;

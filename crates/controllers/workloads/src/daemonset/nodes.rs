@@ -1,0 +1,78 @@
+//! Whether a node shall run a daemon's pod, and whether a pod there may stay.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+
+use controllers_runtime::Meta;
+
+use super::pod;
+
+/// What a node means for a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// A pod shall run here.
+    pub run: bool,
+    /// A pod that is here may stay.
+    pub stay: bool,
+}
+
+/// Judges one node.
+pub fn fit(set: &DaemonSet, node: &Node) -> Fit {
+    let template = set.spec.as_ref().and_then(|s| s.template.spec.clone()).unwrap_or_default();
+    let tolerations = pod::tolerations(&template);
+    if template.node_name.as_deref().is_some_and(|n| !n.is_empty() && n != node.name()) || !selected(&template, node) {
+        return Fit { run: false, stay: false };
+    }
+    let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+    let mut fit = Fit { run: true, stay: true };
+    for taint in taints.filter(|t| !tolerations.iter().any(|x| tolerates(x, t))) {
+        match taint.effect.as_str() {
+            "NoExecute" => fit = Fit { run: false, stay: false },
+            "NoSchedule" => fit.run = false,
+            _ => {}
+        }
+    }
+    fit
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    (effect.is_empty() || effect == taint.effect)
+        && (key == taint.key || (key.is_empty() && exists))
+        && (exists || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default())
+}
+
+fn selected(template: &PodSpec, node: &Node) -> bool {
+    let label = |key: &str| node.label(key);
+    let plain = template.node_selector.iter().flatten().all(|(k, v)| label(k) == Some(v));
+    let required = template.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+    let required = required.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    plain && required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node)))
+}
+
+/// Whether one term of a node selector takes a node; an empty term takes none.
+fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let by_label = term.match_expressions.iter().flatten();
+    let by_field = term.match_fields.iter().flatten();
+    let some = by_label.clone().next().is_some() || by_field.clone().next().is_some();
+    let field = |key: &str| (key == "metadata.name").then(|| node.name());
+    some && by_label.into_iter().all(|r| holds(r, node.label(&r.key)))
+        && by_field.into_iter().all(|r| holds(r, field(&r.key)))
+}
+
+fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let listed = || requirement.values.iter().flatten().any(|v| Some(v.as_str()) == value);
+    let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
+    let bound = number(requirement.values.iter().flatten().next().map(String::as_str));
+    match requirement.operator.as_str() {
+        "In" => value.is_some() && listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => number(value).zip(bound).is_some_and(|(v, b)| v > b),
+        "Lt" => number(value).zip(bound).is_some_and(|(v, b)| v < b),
+        _ => false,
+    }
+}

@@ -1,0 +1,74 @@
+//! A daemon's pod: pinned to its node, tolerant of what befalls nodes.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration};
+
+use controllers_runtime::{Meta, pods};
+
+use crate::{history, template};
+
+const FIELD: &str = "metadata.name";
+const GENERATION: &str = "deprecated.daemonset.template.generation";
+const ALWAYS: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+/// A new pod for one node.
+pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
+    let source = set.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
+    let mut pod = template::pod(set, &source);
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(history::POD_LABEL.to_owned(), hash.to_owned());
+    if let Some(generation) = set.annotation(GENERATION) {
+        labels.insert("pod-template-generation".to_owned(), generation.to_owned());
+    }
+    let spec = pod.spec.get_or_insert_default();
+    spec.tolerations = Some(tolerations(spec));
+    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    let here = NodeSelectorRequirement {
+        key: FIELD.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm { match_fields: Some(vec![here]), match_expressions: None }],
+    });
+    pod
+}
+
+/// The template's tolerations and those that every daemon has.
+pub fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
+    let mut all = spec.tolerations.clone().unwrap_or_default();
+    let network = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+    let extra = (spec.host_network == Some(true)).then_some(network);
+    for (key, effect) in ALWAYS.into_iter().chain(extra) {
+        let toleration = Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some(effect.to_owned()),
+            ..Toleration::default()
+        };
+        if !all.contains(&toleration) {
+            all.push(toleration);
+        }
+    }
+    all
+}
+
+/// The node a pod is bound to or waits for.
+pub fn target_node(pod: &Pod) -> Option<String> {
+    let bound = pods::node_name(pod);
+    if !bound.is_empty() {
+        return Some(bound.to_owned());
+    }
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let mut fields = required.node_selector_terms.iter().flat_map(|t| t.match_fields.iter().flatten());
+    let own = fields.find(|f| f.key == FIELD && f.operator == "In")?;
+    own.values.as_ref()?.first().cloned()
+}

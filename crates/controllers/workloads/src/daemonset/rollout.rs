@@ -1,0 +1,78 @@
+//! RollingUpdate of a DaemonSet, with pods unavailable or with pods in surplus.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use controllers_runtime::Meta;
+
+use super::{Plan, View};
+use crate::deployment::scaled;
+
+/// Adds the pods that may be replaced now.
+pub fn roll(view: &View<'_>, plan: &mut Plan) {
+    let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+    if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
+        return;
+    }
+    let surge = max_surge(view);
+    if surge > 0 { with_surge(view, surge, plan) } else { without_surge(view, plan) }
+}
+
+/// Pods a node may have besides the old one, as a number of nodes.
+pub fn max_surge(view: &View<'_>) -> usize {
+    limit(view, |r| r.max_surge.clone(), 0)
+}
+
+fn limit(
+    view: &View<'_>,
+    pick: impl Fn(&k8s_openapi::api::apps::v1::RollingUpdateDaemonSet) -> Option<IntOrString>,
+    usual: usize,
+) -> usize {
+    let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+    let value = strategy.and_then(|s| s.rolling_update.as_ref()).and_then(pick);
+    let total = i32::try_from(view.desired()).unwrap_or(i32::MAX);
+    value.map_or(usual, |v| usize::try_from(scaled(&v, total, true)).unwrap_or(0))
+}
+
+/// The living pods of a node: of the present template, and older.
+fn split<'a>(view: &View<'_>, here: &'a [Arc<Pod>]) -> (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>) {
+    let alive = || here.iter().filter(|p| !p.deleting());
+    (alive().find(|p| view.updated(p)), alive().find(|p| !view.updated(p)))
+}
+
+fn without_surge(view: &View<'_>, plan: &mut Plan) {
+    let mut down = 0;
+    let (mut broken, mut candidates) = (Vec::new(), Vec::new());
+    for (node, _) in view.nodes.iter().filter(|(_, fit)| fit.run) {
+        match split(view, view.on(node.name())) {
+            (Some(new), _) => down += usize::from(!view.available(new)),
+            (None, Some(old)) if view.available(old) => candidates.push(old.clone()),
+            (None, Some(old)) => {
+                down += 1;
+                broken.push(old.clone());
+            }
+            (None, None) => down += 1,
+        }
+    }
+    let room = limit(view, |r| r.max_unavailable.clone(), 1).saturating_sub(down);
+    plan.delete.extend(broken);
+    plan.delete.extend(candidates.into_iter().take(room));
+}
+
+fn with_surge(view: &View<'_>, surge: usize, plan: &mut Plan) {
+    let mut extra = 0;
+    let (mut urgent, mut candidates) = (Vec::new(), Vec::new());
+    for (node, _) in view.nodes.iter().filter(|(_, fit)| fit.run) {
+        match split(view, view.on(node.name())) {
+            (Some(new), Some(old)) if view.available(new) => plan.delete.push(old.clone()),
+            (Some(_), Some(_)) => extra += 1,
+            (None, Some(old)) if view.available(old) => candidates.push(node.name().to_owned()),
+            (None, Some(_)) => urgent.push(node.name().to_owned()),
+            (_, None) => {}
+        }
+    }
+    plan.create.extend(urgent);
+    plan.create.extend(candidates.into_iter().take(surge.saturating_sub(extra)));
+}

@@ -1,0 +1,47 @@
+//! Status of a DaemonSet: nodes counted by what runs on them.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+
+use controllers_runtime::{Action, Meta, pods};
+
+use super::View;
+
+/// A status update if it would change anything.
+pub fn write(view: &View<'_>) -> Option<Action> {
+    let old = view.set.status.clone().unwrap_or_default();
+    let status = calculate(view, &old);
+    if status == old {
+        return None;
+    }
+    Some(Action::update_status(&DaemonSet { status: Some(status), ..view.set.clone() }))
+}
+
+fn calculate(view: &View<'_>, old: &DaemonSetStatus) -> DaemonSetStatus {
+    let (mut desired, mut current, mut misplaced, mut ready, mut updated, mut available) = (0, 0, 0, 0, 0, 0);
+    for (node, fit) in &view.nodes {
+        let here = view.on(node.name());
+        if !fit.run {
+            misplaced += i32::from(!here.is_empty());
+            continue;
+        }
+        desired += 1;
+        let Some(pod) = here.first() else { continue };
+        current += 1;
+        ready += i32::from(pods::is_ready(pod));
+        available += i32::from(pods::is_available(pod, view.min_ready(), view.now));
+        updated += i32::from(view.updated(pod));
+    }
+    let some = |n: i32| Some(n).filter(|n| *n != 0);
+    DaemonSetStatus {
+        collision_count: old.collision_count,
+        conditions: old.conditions.clone(),
+        current_number_scheduled: current,
+        desired_number_scheduled: desired,
+        number_available: some(available),
+        number_misscheduled: misplaced,
+        number_ready: ready,
+        number_unavailable: some(desired - available),
+        observed_generation: Some(view.set.generation()),
+        updated_number_scheduled: some(updated),
+    }
+}

@@ -1,0 +1,173 @@
+//! The working state of one pass over one Deployment.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
+use serde_json::Value;
+
+use controllers_runtime::{Action, Meta, Write, reference, tree};
+
+use super::{bounds, revision};
+use crate::set::PodSet;
+
+/// A ReplicaSet being worked on.
+pub struct Work {
+    /// As it shall be.
+    pub rs: ReplicaSet,
+    /// As it is; absent for one to be created.
+    pub before: Option<Arc<ReplicaSet>>,
+    /// Events about its scaling.
+    pub events: Vec<Action>,
+}
+
+impl Work {
+    /// Pods this set is told to have.
+    pub fn replicas(&self) -> i32 {
+        self.rs.replicas()
+    }
+
+    /// Pods this set last reported as available.
+    pub fn available(&self) -> i32 {
+        self.rs.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0)
+    }
+}
+
+/// One pass over one Deployment.
+pub struct Plan<'a> {
+    /// The Deployment with the status and annotations as they shall be.
+    pub d: Deployment,
+    original: &'a Deployment,
+    /// The status before this pass.
+    pub old_status: DeploymentStatus,
+    /// The set of the present template.
+    pub new: Option<Work>,
+    /// All other sets, oldest first.
+    pub old: Vec<Work>,
+    /// What is already decided.
+    pub actions: Vec<Action>,
+    /// Sets to delete.
+    pub deletions: Vec<Action>,
+    /// When to look again.
+    pub requeue: Option<std::time::Duration>,
+    /// The moment of the pass.
+    pub now: Timestamp,
+}
+
+impl<'a> Plan<'a> {
+    /// Sorts the owned sets into new and old.
+    pub fn new(d: &'a Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Self {
+        let mut sorted = sets.to_vec();
+        sorted.sort_by(|a, b| a.created().cmp(&b.created()).then_with(|| a.name().cmp(b.name())));
+        let new_uid = sorted.iter().find(|rs| revision::has_template(rs, d)).map(|rs| rs.uid().to_owned());
+        let mut plan = Self {
+            d: d.clone(),
+            original: d,
+            old_status: d.status.clone().unwrap_or_default(),
+            new: None,
+            old: Vec::new(),
+            actions: Vec::new(),
+            deletions: Vec::new(),
+            requeue: None,
+            now,
+        };
+        for rs in sorted {
+            let work = Work { rs: rs.as_ref().clone(), before: Some(rs.clone()), events: Vec::new() };
+            if new_uid.as_deref() == Some(rs.uid()) {
+                plan.new = Some(work);
+            } else {
+                plan.old.push(work);
+            }
+        }
+        plan
+    }
+
+    /// Pods wanted.
+    pub fn wanted(&self) -> i32 {
+        bounds::wanted(&self.d)
+    }
+
+    /// All sets.
+    pub fn all(&self) -> impl Iterator<Item = &Work> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// Pods all sets are told to have.
+    pub fn total(&self) -> i32 {
+        self.all().map(Work::replicas).sum()
+    }
+
+    /// Scales the new set; true if that changes anything.
+    pub fn scale_new(&mut self, replicas: i32) -> bool {
+        let Some(mut work) = self.new.take() else { return false };
+        let changed = self.scale(&mut work, replicas);
+        self.new = Some(work);
+        changed
+    }
+
+    /// Scales one old set; true if that changes anything.
+    pub fn scale_old(&mut self, index: usize, replicas: i32) -> bool {
+        if index >= self.old.len() {
+            return false;
+        }
+        let mut work = self.old.remove(index);
+        let changed = self.scale(&mut work, replicas);
+        self.old.insert(index, work);
+        changed
+    }
+
+    fn scale(&self, work: &mut Work, replicas: i32) -> bool {
+        let from = work.replicas();
+        if from != replicas {
+            if let Some(spec) = &mut work.rs.spec {
+                spec.replicas = Some(replicas);
+            }
+            let way = if from < replicas { "up" } else { "down" };
+            let text = format!("Scaled {way} replica set {} from {from} to {replicas}", work.rs.name());
+            work.events.push(Action::event(&reference(self.original), "ScalingReplicaSet", text));
+        }
+        if from != replicas || replicas > 0 {
+            revision::set_size_annotations(&mut work.rs, &self.d);
+        }
+        from != replicas
+    }
+
+    /// The writes of this pass, each object once.
+    pub fn finish(mut self) -> Vec<Action> {
+        let works: Vec<_> = self.new.take().into_iter().chain(self.old).collect();
+        for work in works {
+            match &work.before {
+                None => self.actions.push(create(self.original, &work)),
+                Some(before) if before.as_ref() != &work.rs => self.actions.push(Action::update(&work.rs)),
+                Some(_) => {}
+            }
+            self.actions.extend(work.events);
+        }
+        self.actions.extend(self.deletions);
+        if &self.d != self.original {
+            self.actions.push(Action::update_status(&self.d));
+        }
+        self.actions.extend(self.requeue.map(Action::Requeue));
+        self.actions
+    }
+}
+
+/// A create that, where the name is taken by something else, counts a collision instead.
+fn create(d: &Deployment, work: &Work) -> Action {
+    let mut write = Write::create(&work.rs).notes(
+        &reference(d),
+        ("", ""),
+        ("ReplicaSetCreateError", "Failed to create new replica set: {error}"),
+    );
+    write.notes.success = None;
+    let mut bumped = tree(d);
+    let count = d.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
+    if let Some(status) = bumped.as_object_mut() {
+        let entry = status.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        entry["collisionCount"] = Value::from(count + 1);
+    }
+    let mut status = Write::new(controllers_runtime::Verb::UpdateStatus, controllers_runtime::Target::of(d), bumped);
+    status.tolerate.conflict = true;
+    write.if_exists = vec![status.into()];
+    write.into()
+}

@@ -1,0 +1,152 @@
+//! Revisions: which set carries the present template, its number and its annotations.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use controllers_runtime::{Action, Meta, controller_ref, hash, reference, same};
+
+use super::plan::{Plan, Work};
+use super::{bounds, status};
+
+/// The label that tells sets and pods of one Deployment apart.
+pub const HASH_LABEL: &str = "pod-template-hash";
+/// A set's revision number.
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// The Deployment's size when the set was last scaled.
+pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// The Deployment's upper bound when the set was last scaled.
+pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
+const NOT_COPIED: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    HISTORY,
+    DESIRED,
+    MAX,
+    "deprecated.deployment.rollback.to",
+];
+
+/// Whether the set was made from the Deployment's present template.
+pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
+    let bare = |template: Option<&PodTemplateSpec>| {
+        let mut template = template.cloned().unwrap_or_default();
+        if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
+            labels.remove(HASH_LABEL);
+        }
+        template
+    };
+    let wanted = d.spec.as_ref().map(|s| &s.template);
+    same(&bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())), &bare(wanted))
+}
+
+/// A set's revision, 0 where it has none.
+pub fn number(rs: &ReplicaSet) -> i64 {
+    rs.annotation(REVISION).and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Gives the new set its revision and annotations, and makes it where there is none and `create`.
+pub fn sync(plan: &mut Plan<'_>, create: bool) {
+    let next = plan.old.iter().map(|w| number(&w.rs)).max().unwrap_or(0) + 1;
+    if let Some(mut work) = plan.new.take() {
+        annotate(&mut work.rs, &plan.d, next, true);
+        if let Some(spec) = &mut work.rs.spec {
+            let wanted = plan.d.spec.as_ref().and_then(|s| s.min_ready_seconds).filter(|s| *s != 0);
+            if spec.min_ready_seconds.filter(|s| *s != 0) != wanted {
+                spec.min_ready_seconds = wanted;
+            }
+        }
+        let revision = number(&work.rs);
+        let text = format!("Found new replica set \"{}\"", work.rs.name());
+        plan.new = Some(work);
+        record(plan, revision);
+        status::mark_found(plan, "FoundNewReplicaSet", text, false);
+    } else if create {
+        make(plan, next);
+    }
+}
+
+fn make(plan: &mut Plan<'_>, revision: i64) {
+    let mut rs = build(&plan.d);
+    annotate(&mut rs, &plan.d, revision, false);
+    let room = plan.wanted() + bounds::max_surge(&plan.d) - plan.total();
+    let count = if bounds::is_rolling(&plan.d) { room.min(plan.wanted()).max(0) } else { plan.wanted() };
+    if let Some(spec) = &mut rs.spec {
+        spec.replicas = Some(count);
+    }
+    set_size_annotations(&mut rs, &plan.d);
+    let name = rs.name().to_owned();
+    let mut events = Vec::new();
+    if count > 0 {
+        let text = format!("Scaled up replica set {name} from 0 to {count}");
+        events.push(Action::event(&reference(&plan.d), "ScalingReplicaSet", text));
+    }
+    plan.new = Some(Work { rs, before: None, events });
+    record(plan, revision);
+    status::mark_found(plan, "NewReplicaSetCreated", format!("Created new replica set \"{name}\""), true);
+}
+
+fn build(d: &Deployment) -> ReplicaSet {
+    let spec = d.spec.clone().unwrap_or_default();
+    let digest = hash::template(&spec.template, d.status.as_ref().and_then(|s| s.collision_count));
+    let mut template = spec.template;
+    let meta = template.metadata.get_or_insert_default();
+    meta.labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), digest.clone());
+    let mut selector = spec.selector;
+    selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), digest.clone());
+    ReplicaSet {
+        metadata: ObjectMeta {
+            name: Some(format!("{}-{digest}", d.name())),
+            namespace: d.meta().namespace.clone(),
+            labels: meta.labels.clone(),
+            owner_references: Some(vec![controller_ref(d)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ReplicaSetSpec {
+            min_ready_seconds: spec.min_ready_seconds,
+            replicas: Some(0),
+            selector,
+            template: Some(template),
+        }),
+        status: None,
+    }
+}
+
+/// Copies the Deployment's annotations and moves the revision up; an existing set remembers the
+/// revisions it had.
+fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
+    let before = number(rs);
+    let old = rs.annotation(REVISION).map(str::to_owned);
+    let notes = rs.metadata.annotations.get_or_insert_default();
+    for (key, value) in d.meta().annotations.iter().flatten() {
+        if !NOT_COPIED.contains(&key.as_str()) {
+            notes.insert(key.clone(), value.clone());
+        }
+    }
+    if before >= revision {
+        return;
+    }
+    notes.insert(REVISION.to_owned(), revision.to_string());
+    if let Some(old) = old.filter(|_| existing) {
+        let history = notes.entry(HISTORY.to_owned()).or_default();
+        if history.is_empty() {
+            *history = old;
+        } else if !history.split(',').any(|r| r == old) {
+            *history = format!("{history},{old}");
+        }
+    }
+}
+
+/// Writes the Deployment's size and upper bound on a set.
+pub fn set_size_annotations(rs: &mut ReplicaSet, d: &Deployment) {
+    let notes = rs.metadata.annotations.get_or_insert_default();
+    let wanted = bounds::wanted(d);
+    notes.insert(DESIRED.to_owned(), wanted.to_string());
+    notes.insert(MAX.to_owned(), (wanted + bounds::max_surge(d)).to_string());
+}
+
+/// The Deployment itself carries the revision of its new set.
+fn record(plan: &mut Plan<'_>, revision: i64) {
+    let notes = plan.d.metadata.annotations.get_or_insert_default();
+    notes.insert(REVISION.to_owned(), revision.to_string());
+}

@@ -1,0 +1,101 @@
+//! Scaling outside of a rollout step: one active set follows the Deployment, several share the
+//! change in proportion to their sizes.
+
+use controllers_runtime::Meta;
+
+use super::plan::{Plan, Work};
+use super::{bounds, revision};
+
+/// Whether an active set was scaled for another size of the Deployment.
+pub fn is_due(plan: &Plan<'_>) -> bool {
+    plan.all().filter(|w| w.replicas() > 0).any(|w| {
+        let desired = w.rs.annotation(revision::DESIRED).and_then(|v| v.parse::<i32>().ok());
+        desired.is_some_and(|n| n != plan.wanted())
+    })
+}
+
+/// Brings all sets to the Deployment's size.
+pub fn all(plan: &mut Plan<'_>) {
+    let wanted = plan.wanted();
+    let active: Vec<_> = plan.old.iter().enumerate().filter(|(_, w)| w.replicas() > 0).map(|(i, _)| i).collect();
+    let new_active = plan.new.as_ref().is_some_and(|w| w.replicas() > 0);
+    match (active.as_slice(), new_active) {
+        ([], _) if plan.new.is_some() => {
+            plan.scale_new(wanted);
+        }
+        ([], _) => {
+            if let Some(last) = plan.old.len().checked_sub(1) {
+                plan.scale_old(last, wanted);
+            }
+        }
+        ([only], false) => {
+            plan.scale_old(*only, wanted);
+        }
+        (several, _) => {
+            if plan.new.as_ref().is_some_and(|w| is_saturated(w, wanted)) {
+                for index in several {
+                    plan.scale_old(*index, 0);
+                }
+            } else if bounds::is_rolling(&plan.d) {
+                share(plan);
+            }
+        }
+    }
+}
+
+fn is_saturated(new: &Work, wanted: i32) -> bool {
+    let desired = new.rs.annotation(revision::DESIRED).and_then(|v| v.parse::<i32>().ok());
+    new.replicas() == wanted && desired == Some(wanted) && new.available() == wanted
+}
+
+/// Shares the pods to add or remove among the active sets, the largest taking what is left over.
+fn share(plan: &mut Plan<'_>) {
+    let wanted = plan.wanted();
+    let allowed = if wanted > 0 { wanted + bounds::max_surge(&plan.d) } else { 0 };
+    let to_add = allowed - plan.total();
+    let mut active: Vec<(Option<usize>, i32, i64)> = Vec::new();
+    active.extend(plan.old.iter().enumerate().map(|(i, w)| (Some(i), w.replicas(), w.rs.created())));
+    active.extend(plan.new.iter().map(|w| (None, w.replicas(), w.rs.created())));
+    active.retain(|(_, size, _)| *size > 0);
+    active.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| if to_add > 0 { b.2.cmp(&a.2) } else { a.2.cmp(&b.2) }));
+    let mut added = 0;
+    let mut sizes: Vec<(Option<usize>, i32)> = Vec::new();
+    for (slot, size, _) in active {
+        let work = slot.map_or(plan.new.as_ref(), |i| plan.old.get(i));
+        let part = work.map_or(0, |w| proportion(plan, w, to_add, added));
+        added += part;
+        sizes.push((slot, size + part));
+    }
+    if let Some(first) = sizes.first_mut() {
+        first.1 = (first.1 + to_add - added).max(0);
+    }
+    for (slot, size) in sizes {
+        match slot {
+            Some(index) => plan.scale_old(index, size),
+            None => plan.scale_new(size),
+        };
+    }
+}
+
+/// How many pods of `to_add` (which may be negative) go to one set.
+fn proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
+    if to_add == 0 || to_add == added {
+        return 0;
+    }
+    let part = fraction(plan, work);
+    if to_add > 0 { part.min(to_add - added) } else { part.max(to_add - added) }
+}
+
+fn fraction(plan: &Plan<'_>, work: &Work) -> i32 {
+    let size = work.replicas();
+    if plan.wanted() == 0 {
+        return -size;
+    }
+    let bound = f64::from(plan.wanted() + bounds::max_surge(&plan.d));
+    let recorded = work.rs.annotation(revision::MAX).and_then(|v| v.parse::<i32>().ok()).filter(|n| *n > 0);
+    let before = recorded.or(plan.old_status.replicas).unwrap_or(0);
+    if before == 0 {
+        return 0;
+    }
+    (f64::from(size) * bound / f64::from(before)).round() as i32 - size
+}

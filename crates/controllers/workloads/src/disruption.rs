@@ -1,0 +1,278 @@
+//! PodDisruptionBudgets: how many of the pods they cover may be disrupted now.
+//!
+//! The API server spends the budget when it evicts, and notes the pod in `disruptedPods`; this
+//! controller strikes the note off when the pod goes, or when it did not go in time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Event;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, pods, reference, split_key, time, wake};
+
+use crate::deployment::scaled;
+
+/// How long a pod may take to go after its eviction was granted.
+const GRANTED_FOR: i64 = 120;
+const CONDITION: &str = "DisruptionAllowed";
+
+/// Decides the status of one budget. `covered` are its pods, `scale` the size that a pod's controller
+/// wants, with the controller's UID.
+pub fn reconcile(
+    budget: &PodDisruptionBudget,
+    covered: &[Arc<Pod>],
+    scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(spec) = &budget.spec else { return Vec::new() };
+    let old = budget.status.clone().unwrap_or_default();
+    let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
+    let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
+    let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
+        (Some(max), _) => {
+            let expected = expected(covered, scale);
+            (expected, (expected - scaled(max, expected, true)).max(0))
+        }
+        (None, Some(min)) if percent(min) => {
+            let expected = expected(covered, scale);
+            (expected, scaled(min, expected, true))
+        }
+        (None, Some(min)) => (count, scaled(min, count, true)),
+        (None, None) => (count, 0),
+    };
+    let (disrupted, recheck) = still_disrupted(&old, covered, now);
+    let healthy = covered.iter().filter(|p| pods::is_ready(p) && !p.deleting() && !disrupted.contains_key(p.name()));
+    let healthy = i32::try_from(healthy.count()).unwrap_or(i32::MAX);
+    let allowed = if expected <= 0 { 0 } else { (healthy - desired).max(0) };
+    let status = PodDisruptionBudgetStatus {
+        conditions: Some(conditions(budget, old.conditions.clone(), allowed, now)),
+        current_healthy: Some(healthy),
+        desired_healthy: Some(desired),
+        disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
+        disruptions_allowed: Some(allowed),
+        expected_pods: Some(expected),
+        observed_generation: Some(budget.generation()),
+    };
+    let mut actions = Vec::new();
+    let before =
+        PodDisruptionBudgetStatus { disrupted_pods: old.disrupted_pods.clone().filter(|d| !d.is_empty()), ..old };
+    if status != before {
+        actions.push(Action::update_status(&PodDisruptionBudget { status: Some(status), ..budget.clone() }));
+    }
+    actions.extend(recheck.map(Action::Requeue));
+    actions
+}
+
+/// The pods that all controllers together want; a pod of no controller stands for itself.
+fn expected(covered: &[Arc<Pod>], scale: &dyn Fn(&Pod) -> Option<(String, i32)>) -> i32 {
+    let mut sizes: BTreeMap<String, i32> = BTreeMap::new();
+    for pod in covered {
+        let (uid, size) = scale(pod).unwrap_or_else(|| (pod.uid().to_owned(), 1));
+        sizes.insert(uid, size);
+    }
+    sizes.values().sum()
+}
+
+fn still_disrupted(
+    old: &PodDisruptionBudgetStatus,
+    covered: &[Arc<Pod>],
+    now: Timestamp,
+) -> (BTreeMap<String, k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>, Option<Duration>) {
+    let mut kept = BTreeMap::new();
+    let mut recheck: Option<Duration> = None;
+    for (name, since) in old.disrupted_pods.iter().flatten() {
+        let there = covered.iter().any(|p| p.name() == name && !p.deleting());
+        let wait = time::until(time::after(since.0, GRANTED_FOR), now);
+        if there && !wait.is_zero() {
+            kept.insert(name.clone(), since.clone());
+            recheck = Some(recheck.map_or(wait, |r| r.min(wait)));
+        }
+    }
+    (kept, recheck)
+}
+
+fn conditions(
+    budget: &PodDisruptionBudget,
+    old: Option<Vec<Condition>>,
+    allowed: i32,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut all = old.unwrap_or_default();
+    let (status, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let fresh = Condition {
+        type_: CONDITION.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+        observed_generation: Some(budget.generation()),
+        last_transition_time: time::api(now),
+    };
+    match all.iter_mut().find(|c| c.type_ == CONDITION) {
+        Some(c) => {
+            let since = if c.status == fresh.status {
+                c.last_transition_time.clone()
+            } else {
+                fresh.last_transition_time.clone()
+            };
+            *c = Condition { last_transition_time: since, ..fresh };
+        }
+        None => all.push(fresh),
+    }
+    all
+}
+
+struct Disruption {
+    budgets: Cache<PodDisruptionBudget>,
+    pods: Cache<Pod>,
+    deployments: Cache<Deployment>,
+    sets: Cache<ReplicaSet>,
+    controllers: Cache<ReplicationController>,
+    stateful: Cache<StatefulSet>,
+}
+
+/// Sets up the disruption controller.
+pub fn disruption(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let budgets = setup.informers.of::<PodDisruptionBudget>().index_namespace().on(wake::itself(&queue)).cache();
+    let (waiting, known) = (queue.clone(), budgets.clone());
+    let pods = setup.informers.of::<Pod>().index_namespace().on(move |event| {
+        let (old, new) = match event {
+            Event::Applied { old, new } => (old.as_ref(), Some(new)),
+            Event::Deleted(last) => (Some(last), None),
+        };
+        if let (Some(old), Some(new)) = (old, new)
+            && face(old) == face(new)
+        {
+            return;
+        }
+        for budget in known.within(event.object().namespace()) {
+            if old.into_iter().chain(new).any(|p| covers(&budget, p)) {
+                waiting.add(budget.key());
+            }
+        }
+    });
+    let pods = pods.cache();
+    let deployments = scaled_kind::<Deployment>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
+    let sets = scaled_kind::<ReplicaSet>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
+    let stateful = scaled_kind::<StatefulSet>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
+    let controllers =
+        scaled_kind::<ReplicationController>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
+    let controller = Disruption { budgets, pods, deployments, sets, controllers, stateful };
+    setup.decide("disruption-controller", workers, queue, controller);
+}
+
+/// A kind whose change of size changes budgets of its namespace.
+fn scaled_kind<K: controllers_runtime::Object>(
+    setup: &mut Setup,
+    queue: &Queue,
+    budgets: &Cache<PodDisruptionBudget>,
+    size: fn(&K) -> Option<i32>,
+) -> Cache<K> {
+    let (queue, budgets) = (queue.clone(), budgets.clone());
+    let kind = setup.informers.of::<K>().on(move |event| {
+        if let Event::Applied { old: Some(old), new } = event
+            && size(old) != size(new)
+        {
+            budgets.within(new.namespace()).iter().for_each(|b| queue.add(b.key()));
+        }
+    });
+    kind.cache()
+}
+
+fn face(pod: &Pod) -> impl PartialEq + use<> {
+    (pods::is_ready(pod), pod.deleting(), pods::is_terminal(pod), pod.meta().labels.clone())
+}
+
+fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
+    selector.is_some_and(|s| labels::matches(s, pod.meta().labels.as_ref()))
+}
+
+impl Disruption {
+    fn scale(&self, pod: &Pod) -> Option<(String, i32)> {
+        let owner = pod.controller()?;
+        let named = |uid: &str, size: Option<i32>| Some((uid.to_owned(), size.unwrap_or(1)));
+        let ns = pod.namespace();
+        match owner.kind.as_str() {
+            "ReplicaSet" => {
+                let set = self.sets.named(ns, &owner.name)?;
+                let above = set.controller().filter(|r| r.kind == "Deployment");
+                match above.and_then(|r| self.deployments.named(ns, &r.name)) {
+                    Some(d) => named(d.uid(), d.spec.as_ref().and_then(|s| s.replicas)),
+                    None => named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas)),
+                }
+            }
+            "StatefulSet" => {
+                let set = self.stateful.named(ns, &owner.name)?;
+                named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
+            }
+            "ReplicationController" => {
+                let set = self.controllers.named(ns, &owner.name)?;
+                named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Decide for Disruption {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let Some(budget) = self.budgets.get(key) else { return Vec::new() };
+        let all = self.pods.within(split_key(key).0);
+        let covered: Vec<_> = all.into_iter().filter(|p| covers(&budget, p) && !pods::is_terminal(p)).collect();
+        let mut actions = reconcile(&budget, &covered, &|p| self.scale(p), now);
+        if covered.is_empty() && budget.status.is_none() {
+            actions.push(Action::event(&reference(budget.as_ref()), "NoPods", "No matching pods found"));
+        }
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn budgets() {
+        let pod = |name: &str, ready: bool| -> Arc<Pod> {
+            Arc::new(
+                serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": if ready {"True"} else {"False"}}]}}))
+                .unwrap(),
+            )
+        };
+        let scale = |_: &Pod| Some(("set".to_owned(), 2));
+        for (spec, pods, expect) in [
+            (json!({"minAvailable": 1}), vec![pod("a", true), pod("b", true)], (2, 1, 2, 1)),
+            (json!({"maxUnavailable": "40%"}), vec![pod("a", true), pod("b", true)], (2, 1, 2, 1)),
+            (json!({"maxUnavailable": 0}), vec![pod("a", true), pod("b", true)], (2, 2, 2, 0)),
+            (json!({"minAvailable": 1}), vec![pod("a", false)], (0, 1, 1, 0)),
+            (json!({"minAvailable": "100%"}), vec![pod("a", true)], (1, 2, 2, 0)),
+        ] as [(Value, Vec<Arc<Pod>>, (i32, i32, i32, i32)); 5]
+        {
+            let budget: PodDisruptionBudget =
+                serde_json::from_value(json!({"metadata": {"name": "b", "generation": 1}, "spec": spec})).unwrap();
+            let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+            let got = reconcile(&budget, &pods, &scale, now);
+            let done: PodDisruptionBudget = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
+            let s = done.status.clone().unwrap();
+            let have = (
+                s.current_healthy.unwrap(),
+                s.desired_healthy.unwrap(),
+                s.expected_pods.unwrap(),
+                s.disruptions_allowed.unwrap(),
+            );
+            assert_eq!(have, expect, "{spec}");
+            assert!(reconcile(&done, &pods, &scale, now).is_empty());
+        }
+    }
+}

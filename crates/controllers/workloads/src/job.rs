@@ -1,0 +1,202 @@
+//! Jobs: pods run to their end, each counted exactly once.
+//!
+//! A pod keeps a finalizer until its end is recorded in the status: first its UID is written to
+//! `uncountedTerminatedPods`, then the finalizer goes, then the UID becomes a count. A crash between
+//! any two of these writes loses nothing and counts nothing twice. The terminal condition comes last,
+//! after `FailureTarget` or `SuccessCriteriaMet` and the end of every pod.
+
+mod count;
+mod indexes;
+mod outcome;
+mod pods;
+mod policy;
+mod retry;
+mod wiring;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+
+use controllers_runtime::{Action, Meta, claim, pods as pod_state, reference, time};
+
+use count::Tally;
+use indexes::Indexes;
+pub use outcome::finished_at;
+pub use wiring::jobs;
+
+/// The finalizer of pods that are not counted yet.
+pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// What one pass looks at.
+pub struct View<'a> {
+    /// The Job.
+    pub job: &'a Job,
+    /// Its spec.
+    pub spec: &'a JobSpec,
+    /// Its status before the pass.
+    pub old: JobStatus,
+    /// Its pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// The moment of the pass.
+    pub now: Timestamp,
+}
+
+impl View<'_> {
+    /// Whether completions are numbered.
+    pub fn indexed(&self) -> bool {
+        self.spec.completion_mode.as_deref() == Some("Indexed")
+    }
+
+    /// Pods at once.
+    pub fn parallelism(&self) -> usize {
+        usize::try_from(self.spec.parallelism.unwrap_or(1)).unwrap_or(0)
+    }
+
+    /// Completions wanted; none for a work queue.
+    pub fn completions(&self) -> Option<usize> {
+        self.spec.completions.map(|n| usize::try_from(n).unwrap_or(0))
+    }
+
+    /// Whether the Job may have no pods now.
+    pub fn suspended(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+
+    /// Whether a pod is replaced only when it has really ended.
+    pub fn only_failed(&self) -> bool {
+        match self.spec.pod_replacement_policy.as_deref() {
+            Some(policy) => policy == "Failed",
+            None => self.spec.pod_failure_policy.is_some(),
+        }
+    }
+
+    /// Pods that run or wait to.
+    pub fn active(&self) -> Vec<Arc<Pod>> {
+        self.pods.iter().filter(|p| pod_state::is_active(p)).cloned().collect()
+    }
+
+    /// Pods on their way out.
+    pub fn terminating(&self) -> usize {
+        self.pods.iter().filter(|p| pod_state::is_terminating(p)).count()
+    }
+
+    /// Whether the pod counts as failed.
+    pub fn failed(&self, pod: &Pod) -> bool {
+        let phase = pod_state::phase(pod);
+        phase == "Failed" || (!self.only_failed() && pod.deleting() && phase != "Succeeded")
+    }
+
+    /// A condition of the status before the pass that is true.
+    pub fn holds(&self, kind: &str) -> Option<&JobCondition> {
+        let all = self.old.conditions.iter().flatten();
+        all.into_iter().find(|c| c.type_ == kind && c.status == "True")
+    }
+}
+
+/// Decides what one Job needs. `candidates` are the namespace's pods that match or are owned.
+pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
+    let Some(spec) = &job.spec else { return Vec::new() };
+    if spec.managed_by.as_deref().is_some_and(|m| m != "kubernetes.io/job-controller") {
+        return Vec::new();
+    }
+    let selector = spec.selector.clone().unwrap_or_default();
+    let claim = claim::claim(job, &selector, candidates, |_| true, &[TRACKING]);
+    let old = job.status.clone().unwrap_or_default();
+    let view = View { job, spec, old, pods: claim.owned, now };
+    let mut actions = claim.actions;
+    if finished_at(job).is_some() {
+        actions.extend(pods::release(view.pods.iter()));
+        return actions;
+    }
+    actions.extend(advance(&view));
+    actions
+}
+
+fn advance(view: &View<'_>) -> Vec<Action> {
+    let mut tally = count::tally(view);
+    let indexes = view.indexed().then(|| Indexes::of(view, &tally));
+    if let Some(indexes) = &indexes {
+        tally.succeeded = indexes.succeeded.len();
+    }
+    let mut status = view.old.clone();
+    let mut actions = Vec::new();
+    let mut requeue: Vec<Duration> = Vec::new();
+    start(view, &mut status);
+    let end = outcome::decide(view, &tally, indexes.as_ref());
+    let mut active = view.active().len();
+    if end.is_some() {
+        actions.extend(pods::stop(view, &view.active(), false));
+        active = 0;
+    } else if !view.job.deleting() {
+        let moved = pods::manage(view, &tally, indexes.as_ref());
+        active = moved.active;
+        actions.extend(moved.actions);
+        requeue.extend(moved.requeue);
+        suspend(view, &mut status, &mut actions);
+    }
+    let end = end.or_else(|| outcome::complete(view, &tally, active));
+    outcome::target(view, &mut status, end.as_ref());
+    fill(view, &tally, indexes.as_ref(), active, &mut status);
+    outcome::conclude(view, &tally, &mut status, &mut actions);
+    if status != view.old {
+        actions.push(Action::update_status(&Job { status: Some(status.clone()), ..view.job.clone() }));
+    }
+    actions.extend(pods::release(tally.release.iter()));
+    requeue.extend(deadline(view, &status));
+    actions.extend(requeue.into_iter().min().map(Action::Requeue));
+    actions
+}
+
+/// The clock of a Job that may run starts once.
+fn start(view: &View<'_>, status: &mut JobStatus) {
+    if status.start_time.is_none() && !view.suspended() {
+        status.start_time = Some(time::api(view.now));
+    }
+}
+
+/// Keeps the Suspended condition; a resumed Job's clock starts anew.
+fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
+    let before = view.holds("Suspended").is_some();
+    let about = reference(view.job);
+    if view.suspended() && !before {
+        outcome::set(status, view.now, "Suspended", "True", "JobSuspended", "Job suspended");
+        status.start_time = None;
+        actions.push(Action::event(&about, "Suspended", "Job suspended"));
+    } else if !view.suspended() && before {
+        outcome::set(status, view.now, "Suspended", "False", "JobResumed", "Job resumed");
+        status.start_time = Some(time::api(view.now));
+        actions.push(Action::event(&about, "Resumed", "Job resumed"));
+    }
+}
+
+fn fill(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize, status: &mut JobStatus) {
+    let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    let some = |n: usize| Some(number(n)).filter(|n| *n != 0);
+    let ready = view.pods.iter().filter(|p| pod_state::is_active(p) && pod_state::is_ready(p)).count();
+    status.active = some(active);
+    status.ready = Some(number(ready.min(active)));
+    status.terminating = Some(number(view.terminating()));
+    status.failed = some(tally.counted_failed);
+    status.succeeded = some(tally.counted_succeeded);
+    status.uncounted_terminated_pods = Some(tally.uncounted.clone());
+    if let Some(indexes) = indexes {
+        status.succeeded = some(indexes.succeeded.len());
+        status.completed_indexes = Some(indexes::format(&indexes.succeeded)).filter(|t| !t.is_empty());
+        let failed = indexes::format(&indexes.failed);
+        status.failed_indexes = view.spec.backoff_limit_per_index.map(|_| failed);
+    }
+}
+
+/// When `activeDeadlineSeconds` runs out.
+fn deadline(view: &View<'_>, status: &JobStatus) -> Option<Duration> {
+    let seconds = view.spec.active_deadline_seconds?;
+    let start = status.start_time.as_ref()?;
+    let open = !view.suspended() && !status.conditions.iter().flatten().any(|c| c.type_ == "FailureTarget");
+    open.then(|| time::until(time::after(start.0, seconds), view.now) + Duration::from_millis(50))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Which pods have ended, which of them are counted, and whose finalizer may go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::UncountedTerminatedPods;
+use k8s_openapi::api::core::v1::Pod;
+
+use controllers_runtime::{Meta, pods as pod_state};
+
+use super::policy::{self, Verdict};
+use super::{TRACKING, View};
+
+/// The books of one pass.
+#[derive(Default)]
+pub struct Tally {
+    /// Failures written as a number.
+    pub counted_failed: usize,
+    /// Successes written as a number.
+    pub counted_succeeded: usize,
+    /// Failures that count against the limit, written or not.
+    pub failed: usize,
+    /// Successes, written or not.
+    pub succeeded: usize,
+    /// UIDs on their way from finalizer to number.
+    pub uncounted: UncountedTerminatedPods,
+    /// Pods whose finalizer may go once the status is written.
+    pub release: Vec<Arc<Pod>>,
+    /// What the failure policy says of the Job, if it ends it.
+    pub fail_job: Option<String>,
+    /// Failed pods seen for the first time, and whether the policy ignores them.
+    pub fresh_failures: Vec<(Arc<Pod>, bool)>,
+}
+
+/// Draws up the books.
+pub fn tally(view: &View<'_>) -> Tally {
+    let number = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
+    let mut t = Tally {
+        counted_failed: number(view.old.failed),
+        counted_succeeded: number(view.old.succeeded),
+        ..Tally::default()
+    };
+    let old = view.old.uncounted_terminated_pods.clone().unwrap_or_default();
+    let held: BTreeSet<&str> = view.pods.iter().filter(|p| p.has_finalizer(TRACKING)).map(|p| p.uid()).collect();
+    let (failed, done) = settle(old.failed, &held);
+    t.counted_failed += done;
+    let (succeeded, done) = settle(old.succeeded, &held);
+    t.counted_succeeded += done;
+    t.uncounted = UncountedTerminatedPods { failed: some(failed), succeeded: some(succeeded) };
+    for pod in &view.pods {
+        consider(view, pod, &mut t);
+    }
+    t.failed = t.counted_failed + t.uncounted.failed.as_ref().map_or(0, Vec::len);
+    t.succeeded = t.counted_succeeded + t.uncounted.succeeded.as_ref().map_or(0, Vec::len);
+    t
+}
+
+fn some(list: Vec<String>) -> Option<Vec<String>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// UIDs that still wait, and how many have become numbers.
+fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usize) {
+    let all = uids.unwrap_or_default();
+    let total = all.len();
+    let waiting: Vec<_> = all.into_iter().filter(|uid| held.contains(uid.as_str())).collect();
+    let done = total - waiting.len();
+    (waiting, done)
+}
+
+fn consider(view: &View<'_>, pod: &Arc<Pod>, t: &mut Tally) {
+    let succeeded = pod_state::phase(pod) == "Succeeded";
+    let failed = view.failed(pod);
+    if !succeeded && !failed {
+        return;
+    }
+    if failed {
+        judge(view, pod, t);
+    }
+    if !pod.has_finalizer(TRACKING) {
+        return;
+    }
+    t.release.push(pod.clone());
+    let list = if succeeded { &mut t.uncounted.succeeded } else { &mut t.uncounted.failed };
+    let known = list.iter().flatten().any(|uid| uid == pod.uid());
+    if known {
+        return;
+    }
+    let ignored = failed && policy::judge(view, pod).is_some_and(|v| matches!(v, Verdict::Ignore));
+    if failed {
+        t.fresh_failures.push((pod.clone(), ignored));
+    }
+    if !ignored {
+        list.get_or_insert_default().push(pod.uid().to_owned());
+    }
+}
+
+fn judge(view: &View<'_>, pod: &Pod, t: &mut Tally) {
+    if let Some(Verdict::FailJob(text)) = policy::judge(view, pod) {
+        t.fail_job.get_or_insert(text);
+    }
+}

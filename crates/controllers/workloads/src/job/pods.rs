@@ -1,0 +1,186 @@
+//! Making and removing a Job's pods.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
+use serde_json::json;
+
+use controllers_runtime::{Action, Meta, Target, Write, pods as pod_state, reference};
+
+use super::count::Tally;
+use super::indexes::{INDEX, Indexes, index};
+use super::{TRACKING, View, retry};
+use crate::template;
+
+/// Most creations in one pass.
+const BURST: usize = 500;
+
+/// What managing pods came to.
+#[derive(Default)]
+pub struct Moved {
+    /// Active pods once the actions are done.
+    pub active: usize,
+    /// Creations and deletions.
+    pub actions: Vec<Action>,
+    /// When to look again.
+    pub requeue: Option<Duration>,
+}
+
+/// Brings the number of active pods to what the Job wants now.
+pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
+    let active = view.active();
+    if view.suspended() {
+        return Moved { active: 0, actions: stop(view, &active, true), requeue: None };
+    }
+    let wanted = wanted(view, tally, indexes, active.len());
+    let useless = useless(view, indexes, &active);
+    let surplus = (active.len() - useless.len()).saturating_sub(wanted);
+    if surplus > 0 || !useless.is_empty() {
+        let gone = removal(&active, &useless, surplus);
+        let left = active.len() - gone.len();
+        return Moved { active: left, actions: stop(view, &gone, true), requeue: None };
+    }
+    let waiting = if view.only_failed() { view.terminating() } else { 0 };
+    let missing = wanted.saturating_sub(active.len() + waiting).min(BURST);
+    if missing == 0 {
+        return Moved { active: active.len(), ..Moved::default() };
+    }
+    create(view, indexes, active.len(), missing)
+}
+
+fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize) -> usize {
+    let Some(completions) = view.completions() else {
+        // A work queue that has a success takes no new pods.
+        return if tally.succeeded > 0 { active.min(view.parallelism()) } else { view.parallelism() };
+    };
+    let given_up = indexes.map_or(0, |i| i.failed.len());
+    completions.saturating_sub(tally.succeeded + given_up).min(view.parallelism())
+}
+
+/// Pods of indexes that are done, out of range or taken twice.
+fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    let Some(indexes) = indexes else { return Vec::new() };
+    let total = view.completions().unwrap_or(0);
+    let mut seen = BTreeSet::new();
+    let idle = |p: &&Arc<Pod>| {
+        let number = index(p).filter(|i| *i < total && !indexes.succeeded.contains(i) && !indexes.failed.contains(i));
+        number.is_none_or(|i| !seen.insert(i))
+    };
+    active.iter().filter(idle).cloned().collect()
+}
+
+fn removal(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc<Pod>> {
+    let mut rest: Vec<_> = active.iter().filter(|p| !useless.iter().any(|u| u.uid() == p.uid())).cloned().collect();
+    rest.sort_by_key(|p| (!pod_state::node_name(p).is_empty(), pod_state::is_ready(p), std::cmp::Reverse(p.created())));
+    useless.iter().cloned().chain(rest.into_iter().take(surplus)).collect()
+}
+
+fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: usize) -> Moved {
+    let mut moved = Moved { active, ..Moved::default() };
+    let per_index = view.spec.backoff_limit_per_index.is_some();
+    let delay = if per_index { Duration::ZERO } else { retry::delay(view) };
+    if !delay.is_zero() {
+        moved.requeue = Some(delay);
+        return moved;
+    }
+    let mut made = Vec::new();
+    match indexes {
+        None => made.extend(std::iter::repeat_with(|| build(view, None, 0)).take(missing)),
+        Some(indexes) => {
+            for number in indexes.pending(view, usize::MAX) {
+                if made.len() == missing {
+                    break;
+                }
+                let (wait, failures) = if per_index { retry::index_delay(view, number) } else { (Duration::ZERO, 0) };
+                if wait.is_zero() {
+                    made.push(build(view, Some(number), failures));
+                } else {
+                    moved.requeue = Some(moved.requeue.map_or(wait, |w| w.min(wait)));
+                }
+            }
+        }
+    }
+    moved.active += made.len();
+    let about = reference(view.job);
+    let note = |pod: Pod| {
+        Write::create(&pod).notes(
+            &about,
+            ("SuccessfulCreate", "Created pod: {name}"),
+            ("FailedCreate", "Error creating: {error}"),
+        )
+    };
+    let writes: Vec<_> = made.into_iter().map(note).collect();
+    if !writes.is_empty() {
+        moved.actions.push(Action::Batch(writes));
+    }
+    moved
+}
+
+fn build(view: &View<'_>, number: Option<usize>, failures: i64) -> Pod {
+    let mut pod = template::pod(view.job, &view.spec.template);
+    pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
+    let Some(number) = number else { return pod };
+    let name = view.job.name();
+    pod.metadata.generate_name = Some(format!("{name}-{number}-"));
+    pod.metadata.labels.get_or_insert_default().insert(INDEX.to_owned(), number.to_string());
+    let notes = pod.metadata.annotations.get_or_insert_default();
+    notes.insert(INDEX.to_owned(), number.to_string());
+    if view.spec.backoff_limit_per_index.is_some() {
+        notes.insert(retry::FAILURES.to_owned(), failures.to_string());
+    }
+    if let Some(spec) = &mut pod.spec {
+        spec.hostname = Some(format!("{name}-{number}"));
+        let inits = spec.init_containers.iter_mut().flatten();
+        inits.chain(&mut spec.containers).for_each(tell_index);
+    }
+    pod
+}
+
+fn tell_index(container: &mut Container) {
+    const NAME: &str = "JOB_COMPLETION_INDEX";
+    let env = container.env.get_or_insert_default();
+    if env.iter().any(|v| v.name == NAME) {
+        return;
+    }
+    let field = ObjectFieldSelector { api_version: None, field_path: format!("metadata.labels['{INDEX}']") };
+    env.push(EnvVar {
+        name: NAME.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() }),
+    });
+}
+
+/// Deletes pods. `uncounted` takes the finalizer first, so that they count as nothing.
+pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> {
+    let mut actions = Vec::new();
+    if uncounted {
+        actions.extend(release(gone.iter()));
+    }
+    let about = reference(view.job);
+    let note = |pod: &Arc<Pod>| {
+        Write::delete(pod.as_ref()).notes(
+            &about,
+            ("SuccessfulDelete", "Deleted pod: {name}"),
+            ("FailedDelete", "Error deleting: {error}"),
+        )
+    };
+    let writes: Vec<_> = gone.iter().map(note).collect();
+    actions.extend((!writes.is_empty()).then_some(Action::Batch(writes)));
+    actions
+}
+
+/// Takes the tracking finalizer off pods that have it.
+pub fn release<'p>(pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Action> {
+    let writes: Vec<_> = pods.filter(|p| p.has_finalizer(TRACKING)).map(untrack).collect();
+    (!writes.is_empty()).then_some(Action::Batch(writes))
+}
+
+fn untrack(pod: &Arc<Pod>) -> Write {
+    let meta = json!({ "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING] });
+    let mut write =
+        Write::new(controllers_runtime::Verb::Strategic(None), Target::of(pod.as_ref()), json!({ "metadata": meta }));
+    write.tolerate.absent = true;
+    write
+}

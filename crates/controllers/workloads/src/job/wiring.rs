@@ -1,0 +1,60 @@
+//! What wakes Jobs, and pods that outlive theirs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
+
+use super::{TRACKING, pods, reconcile};
+
+const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+const TRACKED: &str = "job-tracked";
+
+struct JobController {
+    jobs: Cache<Job>,
+    pods: Cache<Pod>,
+}
+
+/// Sets up the Job controller.
+pub fn jobs(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let jobs = setup.informers.of::<Job>().index_namespace().index_claims().on(wake::itself(&queue)).cache();
+    let waiting = queue.clone();
+    let kind = setup.informers.of::<Pod>().index(TRACKED, |pod| tracked(pod).into_iter().collect());
+    let kind = kind.on(move |event| tracked(event.object()).into_iter().for_each(|key| waiting.add(key)));
+    let pods = wake::on_owned(kind, &queue, &jobs, selector);
+    setup.decide("job-controller", workers, queue, JobController { jobs, pods });
+}
+
+fn selector(job: &Job) -> LabelSelector {
+    job.spec.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default()
+}
+
+/// The key of the Job that a pod with the finalizer belongs or belonged to.
+fn tracked(pod: &Pod) -> Option<String> {
+    if !pod.has_finalizer(TRACKING) {
+        return None;
+    }
+    let owner = pod.controller().filter(|r| r.kind == "Job").map(|r| r.name.as_str());
+    let name = owner.or_else(|| pod.label(NAME_LABEL)).unwrap_or_default();
+    Some(format!("{}/{name}", pod.namespace()))
+}
+
+impl Decide for JobController {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let tracked = self.pods.by(TRACKED, key);
+        let Some(job) = self.jobs.get(key) else { return pods::release(tracked.iter()).into_iter().collect() };
+        let candidates = self.pods.candidates(job.namespace(), job.uid());
+        let mut actions = reconcile(&job, &candidates, now);
+        let stray = |p: &&Arc<Pod>| match p.controller() {
+            Some(owner) => owner.uid != job.uid(),
+            None => !controllers_runtime::labels::matches(&selector(&job), p.meta().labels.as_ref()) || job.deleting(),
+        };
+        actions.extend(pods::release(tracked.iter().filter(stray)));
+        actions
+    }
+}

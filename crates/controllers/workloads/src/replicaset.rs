@@ -1,0 +1,145 @@
+//! ReplicaSet and ReplicationController: as many active pods as asked for.
+//!
+//! Surplus pods are removed in upstream's order, so that what costs least goes first: unassigned,
+//! pending, unready, cheap by annotation, crowded on a node, young.
+
+mod rank;
+mod wiring;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+
+use controllers_runtime::{Action, Meta, Write, claim, labels, pods, reference, time};
+
+use crate::set::PodSet;
+use crate::template;
+
+pub use wiring::{ReplicaSetController, replica_sets, replication_controllers};
+
+/// Most creations or deletions in one pass.
+const BURST: usize = 500;
+
+/// Decides what one set needs. `candidates` are the namespace's pods that match or are owned;
+/// `siblings` are the active pods of sets with the same owner, for spreading deletions.
+pub fn reconcile<S: PodSet>(set: &S, candidates: &[Arc<Pod>], siblings: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
+    let (mut actions, owned) = members(set, candidates);
+    let active: Vec<_> = owned.iter().filter(|p| pods::is_active(p)).cloned().collect();
+    if !set.deleting() {
+        actions.extend(manage(set, &active, siblings));
+    }
+    let status = status(set, &owned, now, None);
+    if let Some(wait) = next_available(set, &active, now) {
+        actions.push(Action::Requeue(wait));
+    }
+    actions.extend(write_status(set, status));
+    actions
+}
+
+/// The status to write after the pods could not be made or removed.
+pub fn failed<S: PodSet>(set: &S, candidates: &[Arc<Pod>], error: &str, now: Timestamp) -> Vec<Action> {
+    let (_, owned) = members(set, candidates);
+    write_status(set, status(set, &owned, now, Some(error))).into_iter().collect()
+}
+
+fn members<S: PodSet>(set: &S, candidates: &[Arc<Pod>]) -> (Vec<Action>, Vec<Arc<Pod>>) {
+    let live: Vec<_> = candidates.iter().filter(|p| !pods::is_terminal(p)).cloned().collect();
+    let claim = claim::claim(set, &set.selector(), &live, |_| true, &[]);
+    (claim.actions, claim.owned)
+}
+
+fn manage<S: PodSet>(set: &S, active: &[Arc<Pod>], siblings: &[Arc<Pod>]) -> Option<Action> {
+    let wanted = usize::try_from(set.replicas()).unwrap_or(0);
+    let about = reference(set);
+    let writes: Vec<_> = if active.len() < wanted {
+        let write = Write::create(&template::pod(set, &set.template())).notes(
+            &about,
+            ("SuccessfulCreate", "Created pod: {name}"),
+            ("FailedCreate", "Error creating: {error}"),
+        );
+        vec![write; (wanted - active.len()).min(BURST)]
+    } else {
+        let surplus = (active.len() - wanted).min(BURST);
+        rank::victims(active, siblings, surplus)
+            .iter()
+            .map(|pod| {
+                Write::delete(pod.as_ref()).notes(
+                    &about,
+                    ("SuccessfulDelete", "Deleted pod: {name}"),
+                    ("FailedDelete", "Error deleting: {error}"),
+                )
+            })
+            .collect()
+    };
+    (!writes.is_empty()).then_some(Action::Batch(writes))
+}
+
+fn status<S: PodSet>(set: &S, owned: &[Arc<Pod>], now: Timestamp, error: Option<&str>) -> ReplicaSetStatus {
+    let old = set.status();
+    let active: Vec<_> = owned.iter().filter(|p| pods::is_active(p)).collect();
+    let count =
+        |test: &dyn Fn(&Pod) -> bool| i32::try_from(active.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX);
+    let template = set.template().metadata.unwrap_or_default().labels.unwrap_or_default();
+    let terminating = owned.iter().filter(|p| pods::is_terminating(p)).count();
+    ReplicaSetStatus {
+        replicas: count(&|_| true),
+        fully_labeled_replicas: Some(count(&|p| labels::matches_map(&template, p.meta().labels.as_ref()))),
+        ready_replicas: Some(count(&pods::is_ready)),
+        available_replicas: Some(count(&|p| pods::is_available(p, set.min_ready(), now))),
+        terminating_replicas: Some(i32::try_from(terminating).unwrap_or(i32::MAX)),
+        observed_generation: Some(set.generation()),
+        conditions: conditions(old.conditions, set.replicas(), active.len(), error, now),
+    }
+}
+
+fn conditions(
+    old: Option<Vec<ReplicaSetCondition>>,
+    wanted: i32,
+    active: usize,
+    error: Option<&str>,
+    now: Timestamp,
+) -> Option<Vec<ReplicaSetCondition>> {
+    let mut all = old.unwrap_or_default();
+    let Some(error) = error else {
+        all.retain(|c| c.type_ != "ReplicaFailure");
+        return (!all.is_empty()).then_some(all);
+    };
+    if !all.iter().any(|c| c.type_ == "ReplicaFailure") {
+        let short = i64::from(wanted) > i64::try_from(active).unwrap_or(i64::MAX);
+        all.push(ReplicaSetCondition {
+            type_: "ReplicaFailure".to_owned(),
+            status: "True".to_owned(),
+            reason: Some(if short { "FailedCreate" } else { "FailedDelete" }.to_owned()),
+            message: Some(error.to_owned()),
+            last_transition_time: Some(time::api(now)),
+        });
+    }
+    Some(all)
+}
+
+/// A status update if it would change anything.
+fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> {
+    let fresh = set.with_status(status);
+    let zero = |s: ReplicaSetStatus| ReplicaSetStatus {
+        fully_labeled_replicas: s.fully_labeled_replicas.filter(|n| *n != 0),
+        ready_replicas: s.ready_replicas.filter(|n| *n != 0),
+        available_replicas: s.available_replicas.filter(|n| *n != 0),
+        terminating_replicas: s.terminating_replicas.filter(|n| *n != 0),
+        conditions: s.conditions.filter(|c| !c.is_empty()),
+        ..s
+    };
+    (zero(fresh.status()) != zero(set.status())).then(|| Action::update_status(&fresh))
+}
+
+/// When the next ready pod becomes available.
+fn next_available<S: PodSet>(set: &S, active: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+    let waits = active.iter().filter_map(|p| pods::available_in(p, set.min_ready(), now));
+    let soonest = waits.filter(|s| *s > 0).min()?;
+    Some(Duration::from_secs(soonest.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! StatefulSets: pods with names of their own, made and replaced in order.
+//!
+//! A pod that is still terminating is never replaced: its name is taken until it is gone. With
+//! ordered management one pod changes at a time and each waits for its forerunners.
+
+mod claims;
+mod identity;
+mod order;
+mod status;
+mod wiring;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use controllers_runtime::{Action, Meta, claim, pods};
+
+use crate::history;
+pub use wiring::stateful_sets;
+
+/// Claims of the namespace by name.
+pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;
+
+/// What one pass looks at.
+pub struct View<'a> {
+    /// The set.
+    pub set: &'a StatefulSet,
+    /// The pods that belong to it.
+    pub pods: Vec<Arc<Pod>>,
+    /// The revision running pods had before the present update.
+    pub current: ControllerRevision,
+    /// The revision of the present template.
+    pub update: ControllerRevision,
+    /// The namespace's claims.
+    pub claims: &'a Claims,
+    /// The moment of the pass.
+    pub now: Timestamp,
+}
+
+impl View<'_> {
+    /// The first ordinal.
+    pub fn start(&self) -> i32 {
+        self.set.spec.as_ref().and_then(|s| s.ordinals.as_ref()).and_then(|o| o.start).unwrap_or(0)
+    }
+
+    /// Pods wanted.
+    pub fn replicas(&self) -> i32 {
+        self.set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+    }
+
+    /// Whether pods wait for each other.
+    pub fn ordered(&self) -> bool {
+        let policy = self.set.spec.as_ref().and_then(|s| s.pod_management_policy.as_deref());
+        policy != Some("Parallel")
+    }
+
+    /// `minReadySeconds`.
+    pub fn min_ready(&self) -> i32 {
+        self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+    }
+
+    /// Whether the update strategy replaces pods by itself.
+    pub fn rolls(&self) -> bool {
+        let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+        strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete")
+    }
+
+    /// Ordinals below `start + partition` keep the current revision.
+    pub fn partition(&self) -> i32 {
+        let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+        strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0)
+    }
+
+    /// Ready and not terminating.
+    pub fn healthy(&self, pod: &Pod) -> bool {
+        pods::phase(pod) == "Running" && pods::is_ready(pod) && !pod.deleting()
+    }
+
+    /// Healthy for `minReadySeconds`.
+    pub fn available(&self, pod: &Pod) -> bool {
+        self.healthy(pod) && pods::is_available(pod, self.min_ready(), self.now)
+    }
+}
+
+/// Decides what one StatefulSet needs. `candidates` are the namespace's pods that match or are
+/// owned, `revisions` the owned ControllerRevisions.
+pub fn reconcile(
+    set: &StatefulSet,
+    candidates: &[Arc<Pod>],
+    revisions: &[Arc<ControllerRevision>],
+    claims: &Claims,
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(spec) = &set.spec else { return Vec::new() };
+    let claim = claim::claim(set, &spec.selector, candidates, |p| identity::ordinal(set, p).is_some(), &[]);
+    let mut actions = claim.actions;
+    let collisions = set.status.as_ref().and_then(|s| s.collision_count);
+    let latest = history::current(set, &spec.template, collisions, revisions);
+    let named = set.status.as_ref().and_then(|s| s.current_revision.as_deref()).unwrap_or_default();
+    let current = revisions.iter().find(|r| r.name() == named).map(|r| r.as_ref().clone());
+    if !set.deleting() {
+        actions.extend(latest.actions);
+    }
+    let view = View {
+        set,
+        pods: claim.owned,
+        current: current.unwrap_or_else(|| latest.revision.clone()),
+        update: latest.revision,
+        claims,
+        now,
+    };
+    if !set.deleting() {
+        order::steps(&view, &mut actions);
+        actions.extend(prune(&view, revisions, spec.revision_history_limit.unwrap_or(10)));
+    }
+    actions.extend(status::write(&view));
+    actions.extend(next_available(&view));
+    actions
+}
+
+fn prune(view: &View<'_>, revisions: &[Arc<ControllerRevision>], limit: i32) -> Vec<Action> {
+    let in_use = |r: &ControllerRevision| {
+        r.name() == view.current.name()
+            || r.name() == view.update.name()
+            || view.pods.iter().any(|p| p.label(history::POD_LABEL) == Some(r.name()))
+    };
+    history::truncate(revisions, &in_use, limit)
+}
+
+fn next_available(view: &View<'_>) -> Option<Action> {
+    let waits = view.pods.iter().filter_map(|p| pods::available_in(p, view.min_ready(), view.now));
+    let soonest = waits.filter(|s| *s > 0).min()?;
+    Some(Action::Requeue(Duration::from_secs(soonest.unsigned_abs())))
+}
+
+#[cfg(test)]
+mod tests;

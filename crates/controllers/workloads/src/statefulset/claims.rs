@@ -1,0 +1,91 @@
+//! Claims of a StatefulSet: made before their pod, kept or given an owner as the policy says.
+//!
+//! Deletion is left to the garbage collector: a claim that shall go with its pod or its set is
+//! owned by it.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use controllers_runtime::{Action, Meta, Object, Write, reference};
+
+use super::{View, identity};
+
+/// Creates the claims one ordinal lacks. False if a claim is on its way out, so that the pod must
+/// wait for it.
+pub fn ensure(view: &View<'_>, ordinal: i32, actions: &mut Vec<Action>) -> bool {
+    let mut free = true;
+    let spec = view.set.spec.clone().unwrap_or_default();
+    for template in spec.volume_claim_templates.iter().flatten() {
+        let name = identity::claim_name(view.set, template.name(), ordinal);
+        match view.claims.get(&name) {
+            Some(claim) if claim.deleting() => free = false,
+            Some(_) => {}
+            None => actions.push(create(view, template, &name, ordinal)),
+        }
+    }
+    free
+}
+
+fn create(view: &View<'_>, template: &PersistentVolumeClaim, name: &str, ordinal: i32) -> Action {
+    let mut claim = template.clone();
+    claim.status = None;
+    claim.metadata.name = Some(name.to_owned());
+    claim.metadata.namespace = view.set.meta().namespace.clone();
+    let labels = claim.metadata.labels.get_or_insert_default();
+    let selector = view.set.spec.as_ref().and_then(|s| s.selector.match_labels.clone());
+    labels.extend(selector.unwrap_or_default());
+    if when(view).0 {
+        claim.metadata.owner_references = Some(vec![owner(view.set)]);
+    }
+    let set = view.set.name();
+    let pod = format!("{set}-{ordinal}");
+    let success = format!("create Claim {name} Pod {pod} in StatefulSet {set} success");
+    let failure = format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {{error}}");
+    let mut write =
+        Write::create(&claim).notes(&reference(view.set), ("SuccessfulCreate", &success), ("FailedCreate", &failure));
+    write.tolerate.exists = true;
+    write.into()
+}
+
+/// Gives one pod's claims the owners that the retention policy asks for.
+pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action>) {
+    let Some(ordinal) = identity::ordinal(view.set, pod) else { return };
+    let spec = view.set.spec.clone().unwrap_or_default();
+    let (deleted, scaled) = when(view);
+    for template in spec.volume_claim_templates.iter().flatten() {
+        let name = identity::claim_name(view.set, template.name(), ordinal);
+        let Some(claim) = view.claims.get(&name) else { continue };
+        let by_pod = scaled && condemned;
+        let by_set = deleted && !by_pod;
+        let has = |uid: &str| claim.meta().owner_references.iter().flatten().any(|r| r.uid == uid);
+        if has(view.set.uid()) == by_set && has(pod.uid()) == by_pod {
+            continue;
+        }
+        let ours = |r: &OwnerReference| r.uid == view.set.uid() || (r.kind == "Pod" && r.name == pod.name());
+        let mut refs: Vec<_> = claim.meta().owner_references.iter().flatten().filter(|r| !ours(r)).cloned().collect();
+        refs.extend(by_set.then(|| owner(view.set)));
+        refs.extend(by_pod.then(|| owner(pod)));
+        let mut fresh = claim.as_ref().clone();
+        fresh.metadata.owner_references = Some(refs);
+        actions.push(Action::update(&fresh).ignore_absent());
+    }
+}
+
+/// Whether claims go (with the set, with a scaled-down pod).
+fn when(view: &View<'_>) -> (bool, bool) {
+    let policy = view.set.spec.as_ref().and_then(|s| s.persistent_volume_claim_retention_policy.as_ref());
+    let delete = |v: Option<&str>| v == Some("Delete");
+    (delete(policy.and_then(|p| p.when_deleted.as_deref())), delete(policy.and_then(|p| p.when_scaled.as_deref())))
+}
+
+/// An owner reference that does not control.
+fn owner<K: Object>(object: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::API_VERSION.to_owned(),
+        kind: K::KIND.to_owned(),
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+        controller: None,
+        block_owner_deletion: None,
+    }
+}

@@ -1,0 +1,64 @@
+//! Names, labels and volumes that make a StatefulSet's pod the same pod after a restart.
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume};
+
+use controllers_runtime::Meta;
+
+use crate::{history, template};
+
+const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
+const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+
+/// The ordinal in a pod's name, if the name is one of this set's.
+pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
+    let (parent, number) = pod.name().rsplit_once('-')?;
+    let plain = number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+    if parent != set.name() || !plain {
+        return None;
+    }
+    number.parse().ok()
+}
+
+/// The revision label of a pod.
+pub fn revision(pod: &Pod) -> &str {
+    pod.label(history::POD_LABEL).unwrap_or_default()
+}
+
+/// A new pod of the set at one ordinal and revision.
+pub fn pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Pod {
+    let spec = set.spec.clone().unwrap_or_default();
+    let source = history::template(revision).unwrap_or(spec.template);
+    let mut pod = template::pod(set, &source);
+    let name = format!("{}-{ordinal}", set.name());
+    pod.metadata.generate_name = Some(format!("{}-", set.name()));
+    pod.metadata.name = Some(name.clone());
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(NAME_LABEL.to_owned(), name.clone());
+    labels.insert(INDEX_LABEL.to_owned(), ordinal.to_string());
+    labels.insert(history::POD_LABEL.to_owned(), revision.name().to_owned());
+    let body = pod.spec.get_or_insert_default();
+    body.hostname = Some(name);
+    body.subdomain = spec.service_name.filter(|s| !s.is_empty());
+    let volumes = body.volumes.get_or_insert_default();
+    for claim in spec.volume_claim_templates.iter().flatten() {
+        volumes.retain(|v| v.name != claim.name());
+        volumes.push(Volume {
+            name: claim.name().to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim_name(set, claim.name(), ordinal),
+                read_only: None,
+            }),
+            ..Volume::default()
+        });
+    }
+    if volumes.is_empty() {
+        body.volumes = None;
+    }
+    pod
+}
+
+/// The name of one ordinal's claim.
+pub fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
+    format!("{template}-{}-{ordinal}", set.name())
+}

@@ -1,0 +1,48 @@
+//! Status of a StatefulSet: counts by state and by revision.
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+
+use controllers_runtime::{Action, Meta, pods};
+
+use super::{View, identity};
+
+/// A status update if it would change anything.
+pub fn write(view: &View<'_>) -> Option<Action> {
+    let old = view.set.status.clone().unwrap_or_default();
+    let status = calculate(view, &old);
+    if status == old {
+        return None;
+    }
+    Some(Action::update_status(&StatefulSet { status: Some(status), ..view.set.clone() }))
+}
+
+fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
+    let count =
+        |test: &dyn Fn(&Pod) -> bool| i32::try_from(view.pods.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX);
+    let ready = |p: &Pod| pods::phase(p) == "Running" && pods::is_ready(p);
+    let of = |p: &Pod, name: &str| !p.deleting() && identity::revision(p) == name;
+    let mut status = StatefulSetStatus {
+        observed_generation: Some(view.set.generation()),
+        replicas: count(&|_| true),
+        ready_replicas: Some(count(&ready)),
+        available_replicas: Some(count(&|p| ready(p) && pods::is_available(p, view.min_ready(), view.now))),
+        current_replicas: Some(count(&|p| of(p, view.current.name()))),
+        updated_replicas: Some(count(&|p| of(p, view.update.name()))),
+        current_revision: Some(view.current.name().to_owned()),
+        update_revision: Some(view.update.name().to_owned()),
+        collision_count: Some(old.collision_count.unwrap_or(0)),
+        conditions: old.conditions.clone(),
+    };
+    let done = view.rolls()
+        && status.updated_replicas == Some(status.replicas)
+        && status.ready_replicas == Some(status.replicas);
+    if done {
+        status.current_revision.clone_from(&status.update_revision);
+        status.current_replicas = status.updated_replicas;
+    }
+    for field in [&mut status.ready_replicas, &mut status.current_replicas, &mut status.updated_replicas] {
+        *field = field.filter(|n| *n != 0);
+    }
+    status
+}

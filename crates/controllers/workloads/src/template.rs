@@ -1,0 +1,29 @@
+//! Pods made from templates, the same way for every workload.
+
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use controllers_runtime::{Meta, Object, controller_ref};
+
+/// A pod of `owner` from `template`, to be named by the server.
+pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(prefix(owner.name())),
+            namespace: owner.meta().namespace.clone(),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![controller_ref(owner)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// `name-`, the prefix of generated pod names.
+fn prefix(name: &str) -> String {
+    format!("{name}-")
+}

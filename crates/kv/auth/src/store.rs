@@ -1,0 +1,312 @@
+//! The book of users and roles.
+
+use crate::permissions::{self, Access};
+use proto_etcd::authpb::{Permission, Role, User, UserAddOptions};
+use std::collections::BTreeMap;
+
+/// The user and the role that may do everything.
+pub const ROOT: &str = "root";
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// Nobody was named.
+    #[error("user name is empty")]
+    UserEmpty,
+    /// The name is taken.
+    #[error("user name already exists")]
+    UserExists,
+    /// There is no such user.
+    #[error("user name not found")]
+    UserNotFound,
+    /// No role was named.
+    #[error("role name is empty")]
+    RoleEmpty,
+    /// The name is taken.
+    #[error("role name already exists")]
+    RoleExists,
+    /// There is no such role.
+    #[error("role name not found")]
+    RoleNotFound,
+    /// The user does not have the role.
+    #[error("role is not granted to the user")]
+    RoleNotGranted,
+    /// The role does not have the permission.
+    #[error("permission is not granted to the role")]
+    PermissionNotGranted,
+    /// No permission was given.
+    #[error("permission not given")]
+    PermissionNotGiven,
+    /// Not allowed.
+    #[error("permission denied")]
+    Denied,
+    /// Would lock everybody out, or makes no sense.
+    #[error("invalid auth management")]
+    InvalidManagement,
+    /// Can't be switched on without its root user.
+    #[error("root user does not exist")]
+    NoRootUser,
+    /// Can't be switched on without its root role.
+    #[error("root user does not have root role")]
+    NoRootRole,
+    /// It is switched off.
+    #[error("authentication is not enabled")]
+    NotEnabled,
+    /// Name or password is wrong.
+    #[error("authentication failed, invalid user ID or password")]
+    Failed,
+    /// The rights changed since the caller was authenticated.
+    #[error("revision of auth store is old")]
+    OldRevision,
+}
+
+/// Everything about who may do what.
+#[derive(Clone, Debug, Default)]
+pub struct Auth {
+    /// Whether it is enforced.
+    pub enabled: bool,
+    /// Grows with every change.
+    pub revision: u64,
+    users: BTreeMap<String, User>,
+    roles: BTreeMap<String, Role>,
+}
+
+type Result<T = ()> = std::result::Result<T, AuthError>;
+
+impl Auth {
+    /// Adds a user. `hashed` is empty for one without a password.
+    pub fn add_user(&mut self, name: &str, hashed: &[u8], no_password: bool) -> Result {
+        if name.is_empty() {
+            return Err(AuthError::UserEmpty);
+        }
+        if self.users.contains_key(name) {
+            return Err(AuthError::UserExists);
+        }
+        let user = User {
+            name: name.to_owned().into(),
+            password: hashed.to_vec().into(),
+            roles: Vec::new(),
+            options: Some(UserAddOptions { no_password }),
+        };
+        self.users.insert(name.to_owned(), user);
+        self.changed()
+    }
+
+    /// Removes a user.
+    pub fn delete_user(&mut self, name: &str) -> Result {
+        if self.enabled && name == ROOT {
+            return Err(AuthError::InvalidManagement);
+        }
+        self.users.remove(name).ok_or(AuthError::UserNotFound)?;
+        self.changed()
+    }
+
+    /// Replaces a password.
+    pub fn change_password(&mut self, name: &str, hashed: &[u8]) -> Result {
+        let user = self.users.get_mut(name).ok_or(AuthError::UserNotFound)?;
+        user.password = hashed.to_vec().into();
+        self.changed()
+    }
+
+    /// Gives a role to a user.
+    pub fn grant_role(&mut self, user: &str, role: &str) -> Result {
+        let known = role == ROOT || self.roles.contains_key(role);
+        let user = self.users.get_mut(user).ok_or(AuthError::UserNotFound)?;
+        if !known {
+            return Err(AuthError::RoleNotFound);
+        }
+        if let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) {
+            user.roles.insert(place, role.to_owned());
+        }
+        self.changed()
+    }
+
+    /// Takes a role from a user.
+    pub fn revoke_role(&mut self, user: &str, role: &str) -> Result {
+        if self.enabled && user == ROOT && role == ROOT {
+            return Err(AuthError::InvalidManagement);
+        }
+        let user = self.users.get_mut(user).ok_or(AuthError::UserNotFound)?;
+        let before = user.roles.len();
+        user.roles.retain(|has| has != role);
+        if user.roles.len() == before {
+            return Err(AuthError::RoleNotGranted);
+        }
+        self.changed()
+    }
+
+    /// Adds a role.
+    pub fn add_role(&mut self, name: &str) -> Result {
+        if name.is_empty() {
+            return Err(AuthError::RoleEmpty);
+        }
+        if self.roles.contains_key(name) {
+            return Err(AuthError::RoleExists);
+        }
+        let role = Role { name: name.to_owned().into(), key_permission: Vec::new() };
+        self.roles.insert(name.to_owned(), role);
+        self.changed()
+    }
+
+    /// Removes a role, also from its users.
+    pub fn delete_role(&mut self, name: &str) -> Result {
+        if self.enabled && name == ROOT {
+            return Err(AuthError::InvalidManagement);
+        }
+        self.roles.remove(name).ok_or(AuthError::RoleNotFound)?;
+        for user in self.users.values_mut() {
+            user.roles.retain(|has| has != name);
+        }
+        self.changed()
+    }
+
+    /// Gives a permission to a role, or changes its kind.
+    pub fn grant_permission(&mut self, role: &str, permission: Option<&Permission>) -> Result {
+        let permission = permission.ok_or(AuthError::PermissionNotGiven)?;
+        if !permissions::valid(&permission.key, &permission.range_end) {
+            return Err(AuthError::InvalidManagement);
+        }
+        let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
+        let same = |has: &&mut Permission| has.key == permission.key && has.range_end == permission.range_end;
+        match role.key_permission.iter_mut().find(same) {
+            Some(has) => has.perm_type = permission.perm_type,
+            None => {
+                role.key_permission.push(permission.clone());
+                role.key_permission.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+            }
+        }
+        self.changed()
+    }
+
+    /// Takes a permission from a role.
+    pub fn revoke_permission(&mut self, role: &str, key: &[u8], end: &[u8]) -> Result {
+        let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
+        let before = role.key_permission.len();
+        role.key_permission.retain(|has| has.key != key || has.range_end != end);
+        if role.key_permission.len() == before {
+            return Err(AuthError::PermissionNotGranted);
+        }
+        self.changed()
+    }
+
+    /// Switches it on.
+    pub fn enable(&mut self) -> Result {
+        if self.enabled {
+            return Ok(());
+        }
+        let root = self.users.get(ROOT).ok_or(AuthError::NoRootUser)?;
+        if !root.roles.iter().any(|role| role == ROOT) {
+            return Err(AuthError::NoRootRole);
+        }
+        self.enabled = true;
+        self.changed()
+    }
+
+    /// Switches it off.
+    pub fn disable(&mut self) -> Result {
+        if !self.enabled {
+            return Ok(());
+        }
+        self.enabled = false;
+        self.changed()
+    }
+
+    fn changed(&mut self) -> Result {
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// A user's content.
+    pub fn user(&self, name: &str) -> Result<&User> {
+        self.users.get(name).ok_or(AuthError::UserNotFound)
+    }
+
+    /// A role's content.
+    pub fn role(&self, name: &str) -> Result<&Role> {
+        self.roles.get(name).ok_or(AuthError::RoleNotFound)
+    }
+
+    /// All users, by name.
+    pub fn users(&self) -> impl Iterator<Item = &User> {
+        self.users.values()
+    }
+
+    /// All roles, by name.
+    pub fn roles(&self) -> impl Iterator<Item = &Role> {
+        self.roles.values()
+    }
+
+    /// Puts back what was stored.
+    pub fn restore(&mut self, users: Vec<User>, roles: Vec<Role>) {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        self.users = users.into_iter().map(|user| (text(&user.name), user)).collect();
+        self.roles = roles.into_iter().map(|role| (text(&role.name), role)).collect();
+    }
+
+    /// Whether somebody may do everything.
+    pub fn is_root(&self, user: &str) -> bool {
+        self.users.get(user).is_some_and(|user| user.roles.iter().any(|role| role == ROOT))
+    }
+
+    /// Whether somebody may manage users, members and the like.
+    pub fn check_admin(&self, user: Option<&str>) -> Result {
+        if !self.enabled {
+            return Ok(());
+        }
+        let user = user.filter(|user| !user.is_empty()).ok_or(AuthError::UserEmpty)?;
+        if self.is_root(user) { Ok(()) } else { Err(AuthError::Denied) }
+    }
+
+    /// Whether somebody may touch every key of an interval.
+    pub fn check(&self, user: Option<&str>, key: &[u8], end: &[u8], access: Access) -> Result {
+        if !self.enabled {
+            return Ok(());
+        }
+        let name = user.filter(|user| !user.is_empty()).ok_or(AuthError::UserEmpty)?;
+        let user = self.users.get(name).ok_or(AuthError::Denied)?;
+        if user.roles.iter().any(|role| role == ROOT) {
+            return Ok(());
+        }
+        let granted = user.roles.iter().filter_map(|role| self.roles.get(role)).flat_map(|role| &role.key_permission);
+        if permissions::covers(granted, key, end, access) { Ok(()) } else { Err(AuthError::Denied) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proto_etcd::authpb::permission::Type;
+
+    #[test]
+    fn root_is_needed_and_can_not_be_lost() {
+        let mut auth = Auth::default();
+        assert_eq!(auth.enable(), Err(AuthError::NoRootUser));
+        auth.add_user(ROOT, b"h", false).unwrap();
+        assert_eq!(auth.enable(), Err(AuthError::NoRootRole));
+        auth.add_role(ROOT).unwrap();
+        auth.grant_role(ROOT, ROOT).unwrap();
+        auth.enable().unwrap();
+        assert_eq!(auth.delete_user(ROOT), Err(AuthError::InvalidManagement));
+        assert_eq!(auth.revoke_role(ROOT, ROOT), Err(AuthError::InvalidManagement));
+        assert_eq!(auth.delete_role(ROOT), Err(AuthError::InvalidManagement));
+        assert_eq!(auth.check_admin(None), Err(AuthError::UserEmpty));
+        assert_eq!(auth.check_admin(Some(ROOT)), Ok(()));
+    }
+
+    #[test]
+    fn roles_carry_rights() {
+        let mut auth = Auth { enabled: true, ..Auth::default() };
+        auth.add_user("u", b"h", false).unwrap();
+        assert_eq!(auth.grant_role("u", "r"), Err(AuthError::RoleNotFound));
+        auth.add_role("r").unwrap();
+        auth.grant_role("u", "r").unwrap();
+        let permission = Permission { perm_type: Type::Read.into(), key: "a".into(), range_end: "c".into() };
+        auth.grant_permission("r", Some(&permission)).unwrap();
+        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Read), Ok(()));
+        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Write), Err(AuthError::Denied));
+        assert_eq!(auth.check(Some("u"), b"b", b"d", Access::Read), Err(AuthError::Denied));
+        auth.delete_role("r").unwrap();
+        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Read), Err(AuthError::Denied));
+    }
+}

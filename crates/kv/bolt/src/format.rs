@@ -1,0 +1,19 @@
+//! Sizes, flags and the checksum.
+
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE_HEAD: usize = 16;
+pub(crate) const ELEMENT: usize = 16;
+pub(crate) const BRANCH: u16 = 0x01;
+pub(crate) const LEAF: u16 = 0x02;
+pub(crate) const META: u16 = 0x04;
+pub(crate) const FREELIST: u16 = 0x10;
+pub(crate) const BUCKET: u32 = 0x01;
+pub(crate) const MAGIC: u32 = 0xED0C_DAED;
+pub(crate) const VERSION: u32 = 2;
+/// Bytes of a meta that its checksum is over.
+pub(crate) const META_SUMMED: usize = 56;
+
+/// FNV-1a, 64 bits.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}

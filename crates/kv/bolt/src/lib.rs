@@ -1,0 +1,10 @@
+//! The file format of etcd's backend (bbolt): enough to write a whole file and to read one.
+//!
+//! Nothing of a file is trusted: offsets, counts and depths are checked, and a wrong one is an error that names it.
+
+mod format;
+mod read;
+mod write;
+
+pub use read::{BoltError, File};
+pub use write::Writer;

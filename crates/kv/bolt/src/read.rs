@@ -1,0 +1,215 @@
+//! Reading a file.
+
+use crate::format::{BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum};
+use std::cell::Cell;
+
+/// Deeper trees than this are not trees.
+const MAX_DEPTH: usize = 64;
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoltError {
+    /// Neither meta page is valid.
+    #[error("it is not a database file of etcd, or its beginning is damaged")]
+    Meta,
+    /// A page is not what it should be.
+    #[error("page {0} is damaged or missing")]
+    Page(u64),
+    /// There is no such bucket.
+    #[error("it has no bucket {0:?}")]
+    Bucket(String),
+}
+
+/// A file's bytes.
+pub struct File<'a> {
+    bytes: &'a [u8],
+    page_size: usize,
+    root: u64,
+    visited: Cell<usize>,
+}
+
+/// A page's or inline bucket's items.
+#[derive(Clone, Copy)]
+struct Page<'a> {
+    number: u64,
+    bytes: &'a [u8],
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
+}
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+struct Meta {
+    page_size: usize,
+    root: u64,
+    transaction: u64,
+}
+
+fn meta(bytes: &[u8]) -> Option<Meta> {
+    let meta = bytes.get(PAGE_HEAD..PAGE_HEAD + META_SUMMED + 8)?;
+    let valid = u32_at(meta, 0)? as u32 == MAGIC
+        && u32_at(meta, 4)? as u32 == VERSION
+        && checksum(meta.get(..META_SUMMED)?) == u64_at(meta, META_SUMMED)?;
+    let page_size = u32_at(meta, 8)?;
+    (valid && (512..=1 << 20).contains(&page_size)).then_some(())?;
+    Some(Meta { page_size, root: u64_at(meta, 16)?, transaction: u64_at(meta, 48)? })
+}
+
+/// Called for each pair of a bucket.
+type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
+
+impl<'a> File<'a> {
+    /// Opens what is in memory.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, BoltError> {
+        let first = meta(bytes);
+        let size = first.as_ref().map_or(4096, |meta| meta.page_size);
+        let second = bytes.get(size..).and_then(meta);
+        let newest = [first, second].into_iter().flatten().max_by_key(|meta| meta.transaction);
+        let Meta { page_size, root, .. } = newest.ok_or(BoltError::Meta)?;
+        Ok(File { bytes, page_size, root, visited: Cell::new(0) })
+    }
+
+    /// Names of the buckets, in order.
+    pub fn buckets(&self) -> Result<Vec<Vec<u8>>, BoltError> {
+        let mut names = Vec::new();
+        self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, _| {
+            if flags & BUCKET != 0 {
+                names.push(name.to_vec());
+            }
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    /// Visits the pairs of a bucket in order.
+    pub fn each<E: From<BoltError>>(&self, bucket: &[u8], visit: &mut Visit<'_, E>) -> Result<(), E> {
+        self.visited.set(0);
+        let mut found = None;
+        self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, value| {
+            if flags & BUCKET != 0 && name == bucket {
+                found = Some((u64_at(value, 0).ok_or(BoltError::Page(self.root))?, value.to_vec()));
+            }
+            Ok(())
+        })?;
+        let (root, value) = found.ok_or_else(|| BoltError::Bucket(String::from_utf8_lossy(bucket).into_owned()))?;
+        let page = if root == 0 {
+            Page { number: self.root, bytes: value.get(16..).unwrap_or_default() }
+        } else {
+            self.page(root)?
+        };
+        self.walk(page, 0, &mut |_, key, value| visit(key, value))
+    }
+
+    fn page(&self, number: u64) -> Result<Page<'a>, BoltError> {
+        let wrong = BoltError::Page(number);
+        let start = usize::try_from(number).ok().and_then(|number| number.checked_mul(self.page_size));
+        let bytes = start.and_then(|start| self.bytes.get(start..)).ok_or(wrong.clone())?;
+        let pages = u32_at(bytes, 12).and_then(|overflow| overflow.checked_add(1)).ok_or(wrong.clone())?;
+        let size = pages.checked_mul(self.page_size).ok_or(wrong.clone())?;
+        if u64_at(bytes, 0) != Some(number) {
+            return Err(wrong);
+        }
+        Ok(Page { number, bytes: bytes.get(..size).ok_or(wrong)? })
+    }
+
+    fn walk<E: From<BoltError>>(
+        &self,
+        page: Page<'_>,
+        depth: usize,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
+        let wrong = || E::from(BoltError::Page(page.number));
+        if depth > MAX_DEPTH {
+            return Err(wrong());
+        }
+        // Pages that lead back to each other would never end.
+        let visited = self.visited.get() + 1;
+        self.visited.set(visited);
+        if visited > 4 * (self.bytes.len() / self.page_size + 4) {
+            return Err(wrong());
+        }
+        let flags = u16_at(page.bytes, 8).ok_or_else(wrong)?;
+        let count = u16_at(page.bytes, 10).ok_or_else(wrong)?;
+        for number in 0..usize::from(count) {
+            let at = PAGE_HEAD + number * ELEMENT;
+            if flags & BRANCH != 0 {
+                let child = u64_at(page.bytes, at + 8).ok_or_else(wrong)?;
+                self.walk(self.page(child)?, depth + 1, visit)?;
+            } else if flags & LEAF != 0 {
+                let (flags, key, value) = element(page.bytes, at).ok_or_else(wrong)?;
+                visit(flags, key, value)?;
+            } else {
+                return Err(wrong());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn element(page: &[u8], at: usize) -> Option<(u32, &[u8], &[u8])> {
+    let flags = u32_at(page, at)? as u32;
+    let key_at = at.checked_add(u32_at(page, at + 4)?)?;
+    let value_at = key_at.checked_add(u32_at(page, at + 8)?)?;
+    let end = value_at.checked_add(u32_at(page, at + 12)?)?;
+    Some((flags, page.get(key_at..value_at)?, page.get(value_at..end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Writer;
+    use std::io::Cursor;
+
+    fn sample(items: u32) -> Vec<u8> {
+        let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
+        writer.bucket("key").unwrap();
+        for number in 0..items {
+            writer.put(&number.to_be_bytes(), &vec![number as u8; number as usize % 9_000]).unwrap();
+        }
+        writer.bucket("empty").unwrap();
+        let (out, size) = writer.finish().unwrap();
+        assert_eq!(out.get_ref().len() as u64, size);
+        out.into_inner()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for items in [0, 1, 1_000, 20_000] {
+            let bytes = sample(items);
+            let file = File::open(&bytes).unwrap();
+            assert_eq!(file.buckets().unwrap(), [b"empty".to_vec(), b"key".to_vec()]);
+            let mut next = 0u32;
+            file.each::<BoltError>(b"key", &mut |key, value| {
+                assert_eq!(key, next.to_be_bytes());
+                assert_eq!(value, vec![next as u8; next as usize % 9_000]);
+                next += 1;
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(next, items);
+            assert_eq!(file.each::<BoltError>(b"none", &mut |_, _| Ok(())), Err(BoltError::Bucket("none".into())));
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_and_never_a_panic() {
+        let bytes = sample(300);
+        for at in (0..bytes.len()).step_by(97) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0xff;
+            if let Ok(file) = File::open(&damaged) {
+                let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
+            }
+            if let Ok(file) = File::open(&bytes[..at]) {
+                let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
+            }
+        }
+    }
+}

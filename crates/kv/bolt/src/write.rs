@@ -1,0 +1,193 @@
+//! Writing a file from sorted pairs, page after page.
+
+use crate::format::{
+    BRANCH, BUCKET, ELEMENT, FREELIST, LEAF, MAGIC, META, META_SUMMED, PAGE, PAGE_HEAD, VERSION, checksum,
+};
+use std::io::{self, Seek, SeekFrom, Write};
+
+/// A page's first key and its number.
+type Child = (Vec<u8>, u64);
+
+/// Writes buckets one after the other; `finish` makes the file valid.
+pub struct Writer<W> {
+    out: W,
+    next: u64,
+    buckets: Vec<(Vec<u8>, u64)>,
+    open: Option<Open>,
+}
+
+/// The bucket that is being written.
+struct Open {
+    name: Vec<u8>,
+    items: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+    leaves: Vec<Child>,
+}
+
+impl<W: Write + Seek> Writer<W> {
+    /// Begins a file.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        // The two meta pages come last, when it is known what they say.
+        out.write_all(&[0; 2 * PAGE])?;
+        Ok(Writer { out, next: 2, buckets: Vec::new(), open: None })
+    }
+
+    /// Begins a bucket.
+    pub fn bucket(&mut self, name: &str) -> io::Result<()> {
+        self.close()?;
+        self.open = Some(Open { name: name.into(), items: Vec::new(), bytes: 0, leaves: Vec::new() });
+        Ok(())
+    }
+
+    /// Adds a pair to the bucket. Keys come in order.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let size = ELEMENT + key.len() + value.len();
+        let Some(open) = &mut self.open else { return Err(io::Error::other("no bucket is begun")) };
+        let full = PAGE_HEAD + open.bytes + size > PAGE && !open.items.is_empty();
+        open.bytes += size;
+        if full {
+            open.bytes = size;
+            let items = std::mem::take(&mut open.items);
+            self.flush_leaf(items)?;
+        }
+        if let Some(open) = &mut self.open {
+            open.items.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(())
+    }
+
+    fn flush_leaf(&mut self, items: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<()> {
+        let first = items.first().map(|(key, _)| key.clone()).unwrap_or_default();
+        let flagged: Vec<_> = items.into_iter().map(|(key, value)| (0, key, value)).collect();
+        let page = self.leaf(&flagged)?;
+        if let Some(open) = &mut self.open {
+            open.leaves.push((first, page));
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, items: &[(u32, Vec<u8>, Vec<u8>)]) -> io::Result<u64> {
+        let mut heads: Vec<u8> = Vec::new();
+        let mut bodies: Vec<u8> = Vec::new();
+        for (number, (flags, key, value)) in items.iter().enumerate() {
+            let position = (items.len() - number) * ELEMENT + bodies.len();
+            heads.extend(flags.to_le_bytes());
+            heads.extend((position as u32).to_le_bytes());
+            heads.extend((key.len() as u32).to_le_bytes());
+            heads.extend((value.len() as u32).to_le_bytes());
+            bodies.extend(key);
+            bodies.extend(value);
+        }
+        heads.extend(bodies);
+        self.page(LEAF, items.len(), &heads)
+    }
+
+    fn branch(&mut self, children: &[Child]) -> io::Result<u64> {
+        let mut heads: Vec<u8> = Vec::new();
+        let mut bodies: Vec<u8> = Vec::new();
+        for (number, (key, page)) in children.iter().enumerate() {
+            let position = (children.len() - number) * ELEMENT + bodies.len();
+            heads.extend((position as u32).to_le_bytes());
+            heads.extend((key.len() as u32).to_le_bytes());
+            heads.extend(page.to_le_bytes());
+            bodies.extend(key);
+        }
+        heads.extend(bodies);
+        self.page(BRANCH, children.len(), &heads)
+    }
+
+    fn page(&mut self, flags: u16, count: usize, body: &[u8]) -> io::Result<u64> {
+        let number = self.next;
+        let pages = (PAGE_HEAD + body.len()).div_ceil(PAGE).max(1);
+        self.out.write_all(&head(number, flags, count, pages))?;
+        self.out.write_all(body)?;
+        self.out.write_all(&vec![0; pages * PAGE - PAGE_HEAD - body.len()])?;
+        self.next += pages as u64;
+        Ok(number)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let items = std::mem::take(&mut open.items);
+        if !items.is_empty() || open.leaves.is_empty() {
+            self.flush_leaf(items)?;
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let root = self.tree(open.leaves)?;
+        self.buckets.push((open.name, root));
+        Ok(())
+    }
+
+    /// Branches over a level of pages, until there is one.
+    fn tree(&mut self, mut level: Vec<Child>) -> io::Result<u64> {
+        while level.len() > 1 {
+            let mut above = Vec::new();
+            let mut group: Vec<Child> = Vec::new();
+            let mut bytes = PAGE_HEAD;
+            for child in level {
+                let size = ELEMENT + child.0.len();
+                if bytes + size > PAGE && group.len() >= 2 {
+                    above.push(self.group(&group)?);
+                    group.clear();
+                    bytes = PAGE_HEAD;
+                }
+                bytes += size;
+                group.push(child);
+            }
+            above.push(self.group(&group)?);
+            level = above;
+        }
+        Ok(level.first().map_or(0, |(_, page)| *page))
+    }
+
+    fn group(&mut self, group: &[Child]) -> io::Result<Child> {
+        let first = group.first().map(|(key, _)| key.clone()).unwrap_or_default();
+        Ok((first, self.branch(group)?))
+    }
+
+    /// Ends the file. Returns it and its size.
+    pub fn finish(mut self) -> io::Result<(W, u64)> {
+        self.close()?;
+        self.buckets.sort();
+        let buckets = std::mem::take(&mut self.buckets);
+        let entries: Vec<_> =
+            buckets.into_iter().map(|(name, root)| (BUCKET, name, [root.to_le_bytes(), [0; 8]].concat())).collect();
+        let root = self.leaf(&entries)?;
+        let freelist = self.page(FREELIST, 0, &[])?;
+        let end = self.next;
+        self.out.seek(SeekFrom::Start(0))?;
+        for number in 0..2 {
+            let mut page = head(number, META, 0, 1).to_vec();
+            page.extend(meta(root, freelist, end, number));
+            page.resize(PAGE, 0);
+            self.out.write_all(&page)?;
+        }
+        self.out.flush()?;
+        Ok((self.out, end * PAGE as u64))
+    }
+}
+
+fn head(number: u64, flags: u16, count: usize, pages: usize) -> [u8; PAGE_HEAD] {
+    let mut head = [0; PAGE_HEAD];
+    head[..8].copy_from_slice(&number.to_le_bytes());
+    head[8..10].copy_from_slice(&flags.to_le_bytes());
+    head[10..12].copy_from_slice(&(count as u16).to_le_bytes());
+    head[12..].copy_from_slice(&(pages as u32 - 1).to_le_bytes());
+    head
+}
+
+fn meta(root: u64, freelist: u64, end: u64, transaction: u64) -> Vec<u8> {
+    let mut meta = Vec::with_capacity(64);
+    meta.extend(MAGIC.to_le_bytes());
+    meta.extend(VERSION.to_le_bytes());
+    meta.extend((PAGE as u32).to_le_bytes());
+    meta.extend(0u32.to_le_bytes());
+    meta.extend(root.to_le_bytes());
+    meta.extend(0u64.to_le_bytes());
+    meta.extend(freelist.to_le_bytes());
+    meta.extend(end.to_le_bytes());
+    meta.extend((transaction + 1).to_le_bytes());
+    let sum = checksum(&meta[..META_SUMMED]);
+    meta.extend(sum.to_le_bytes());
+    meta
+}

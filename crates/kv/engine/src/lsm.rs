@@ -1,0 +1,139 @@
+//! fjall, a log-structured merge tree, as the engine.
+//!
+//! Revisions are written in order and hardly ever again: here that means appending to a table in memory that is written
+//! out when it is full, and nothing to merge; so they have a tree of their own. Everything else is in a second one with the
+//! table as the first byte of the key. The engine's own journal is handed to the operating system when it pleases: what a crash takes from it, the store's log replays; `flush`
+//! makes it durable. Nothing runs while nothing is written.
+
+use crate::traits::{Batch, Engine, EngineError, Table, Visit};
+use bytes::Bytes;
+use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+/// A table in memory is written out at this size.
+const MEMTABLE_BYTES: u64 = 8 << 20;
+/// Bytes of journals after which tables are written out to let them go: the least there can be.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// fjall in a folder of its own.
+pub struct FjallEngine {
+    db: Database,
+    revisions: Keyspace,
+    others: Keyspace,
+    folder: PathBuf,
+}
+
+fn options() -> KeyspaceCreateOptions {
+    // Single revisions are read seldom, and then they are there: filters would cost memory for nothing.
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .manual_journal_persist(true)
+        .expect_point_read_hits(true)
+        .filter_policy(FilterPolicy::disabled())
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+}
+
+impl FjallEngine {
+    /// Opens or creates; `cache` bounds the blocks kept in memory, in bytes.
+    pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
+        let failed = |reason: String| EngineError::Open { path: folder.to_path_buf(), reason };
+        // A damaged file can make an engine panic rather than answer.
+        let opened = std::panic::catch_unwind(|| {
+            let db = Database::builder(folder)
+                .cache_size(cache)
+                .worker_threads(1)
+                .max_journaling_size(JOURNAL_BYTES)
+                .manual_journal_persist(true)
+                .open()?;
+            let (revisions, others) = (db.keyspace("revisions", options)?, db.keyspace("others", options)?);
+            Ok::<_, fjall::Error>((db, revisions, others))
+        });
+        match opened {
+            Ok(Ok((db, revisions, others))) => Ok(FjallEngine { db, revisions, others, folder: folder.to_path_buf() }),
+            Ok(Err(e)) => Err(failed(e.to_string())),
+            Err(_) => Err(failed("its files are damaged".to_owned())),
+        }
+    }
+
+    fn tree(&self, table: Table) -> &Keyspace {
+        if table == Table::Revisions { &self.revisions } else { &self.others }
+    }
+
+    fn failed(&self, doing: &'static str, e: &fjall::Error) -> EngineError {
+        EngineError::Io { doing, reason: format!("{}: {e}", self.folder.display()) }
+    }
+}
+
+fn place(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut placed = Vec::with_capacity(key.len() + 1);
+    placed.push(table as u8);
+    placed.extend_from_slice(key);
+    placed
+}
+
+/// The writes of a batch of which no two have the same key: only the last one of those counts. fjall takes all writes of a
+/// batch for one moment, and so can't tell which came last.
+fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    // A revision is put once; only its removal can meet it in a batch.
+    let removes = batch.ops.iter().any(|(table, _, value)| *table == Table::Revisions && value.is_none());
+    let mut writes = Vec::with_capacity(batch.ops.len());
+    for (table, key, value) in batch.ops.into_iter().rev() {
+        let key = place(table, &key);
+        if (removes || table != Table::Revisions) && !seen.insert(key.clone()) {
+            continue;
+        }
+        writes.push((table, key, value));
+    }
+    writes
+}
+
+impl Engine for FjallEngine {
+    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+        let mut writes = self.db.batch();
+        for (table, key, value) in last_writes(batch) {
+            match value {
+                Some(value) => writes.insert(self.tree(table), key, value),
+                None => writes.remove(self.tree(table), key),
+            }
+        }
+        writes.commit().map_err(|e| self.failed("written", &e))
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let found = self.tree(table).get(place(table, key)).map_err(|e| self.failed("read", &e))?;
+        Ok(found.map(Bytes::from))
+    }
+
+    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        let end = to.map_or_else(|| vec![table as u8 + 1], |to| place(table, to));
+        let span = (Bound::Included(place(table, from)), Bound::Excluded(end));
+        for row in self.tree(table).range::<Vec<u8>, _>(span) {
+            let (key, value) = row.into_inner().map_err(|e| self.failed("read", &e))?;
+            if !visit(key.get(1..).unwrap_or_default(), &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), EngineError> {
+        self.db.persist(PersistMode::SyncData).map_err(|e| self.failed("flushed", &e))
+    }
+
+    fn clear(&self) -> Result<(), EngineError> {
+        // A mark that says that what is here is not to be used is among the others, and must go last.
+        self.revisions.clear().map_err(|e| self.failed("written", &e))?;
+        self.others.clear().map_err(|e| self.failed("written", &e))
+    }
+
+    fn size(&self) -> u64 {
+        self.db.disk_space().unwrap_or_default()
+    }
+}

@@ -1,0 +1,44 @@
+//! Which engine a folder is of.
+
+use crate::lsm::FjallEngine;
+use crate::persistent::SledEngine;
+use crate::traits::{Engine, EngineError};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Engines that keep files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A log-structured merge tree.
+    Fjall,
+    /// sled.
+    Sled,
+}
+
+impl Kind {
+    /// The engine whose files are in a folder, if there are any.
+    pub fn of(folder: &Path) -> Option<Kind> {
+        if folder.join("conf").exists() {
+            return Some(Kind::Sled);
+        }
+        let mut entries = std::fs::read_dir(folder).ok()?;
+        entries.next().is_some().then_some(Kind::Fjall)
+    }
+}
+
+/// Opens the engine that is wanted; none: the one whose files are there, or fjall. `cache` bounds the part of the files that
+/// is kept in memory.
+pub fn open(folder: &Path, wanted: Option<Kind>, cache: u64) -> Result<Arc<dyn Engine>, EngineError> {
+    let there = Kind::of(folder);
+    if let (Some(wanted), Some(there)) = (wanted, there)
+        && wanted != there
+    {
+        let reason =
+            format!("it is kept by {there:?}, and {wanted:?} was asked for; save a snapshot and restore it to change");
+        return Err(EngineError::Open { path: folder.to_path_buf(), reason });
+    }
+    Ok(match wanted.or(there).unwrap_or(Kind::Fjall) {
+        Kind::Fjall => Arc::new(FjallEngine::open(folder, cache)?),
+        Kind::Sled => Arc::new(SledEngine::open(folder, cache)?),
+    })
+}

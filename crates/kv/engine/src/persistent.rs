@@ -1,0 +1,108 @@
+//! sled as the engine.
+//!
+//! One tree with the table as the first byte of the key: sled's batches are atomic within a tree only, and its
+//! transactions across trees cost far more. sled 0.34's own flush ends in `sync_file_range`, which promises nothing
+//! after a loss of power, so `flush` here syncs the files itself. Nothing runs in the background: an idle store
+//! writes nothing.
+
+use crate::traits::{Batch, Engine, EngineError, Table, Visit};
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// sled in a folder of its own.
+pub struct SledEngine {
+    db: sled::Db,
+    folder: PathBuf,
+}
+
+impl SledEngine {
+    /// Opens or creates; `cache` bounds the pages kept in memory, in bytes.
+    pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
+        let failed = |reason: String| EngineError::Open { path: folder.to_path_buf(), reason };
+        // A damaged file can make sled panic rather than answer.
+        let opened = std::panic::catch_unwind(|| {
+            sled::Config::new()
+                .path(folder)
+                .cache_capacity(cache)
+                .flush_every_ms(None)
+                .mode(sled::Mode::LowSpace)
+                .open()
+        });
+        match opened {
+            Ok(Ok(db)) => Ok(SledEngine { db, folder: folder.to_path_buf() }),
+            Ok(Err(e)) => Err(failed(e.to_string())),
+            Err(_) => Err(failed("its files are damaged".to_owned())),
+        }
+    }
+
+    fn failed(&self, doing: &'static str) -> impl Fn(sled::Error) -> EngineError {
+        let folder = self.folder.display().to_string();
+        move |e| EngineError::Io { doing, reason: format!("{folder}: {e}") }
+    }
+}
+
+fn place(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut placed = Vec::with_capacity(key.len() + 1);
+    placed.push(table as u8);
+    placed.extend_from_slice(key);
+    placed
+}
+
+impl Engine for SledEngine {
+    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+        let mut writes = sled::Batch::default();
+        for (table, key, value) in batch.ops {
+            match value {
+                Some(value) => writes.insert(place(table, &key), value.as_ref()),
+                None => writes.remove(place(table, &key)),
+            }
+        }
+        self.db.apply_batch(writes).map_err(self.failed("written"))
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let found = self.db.get(place(table, key)).map_err(self.failed("read"))?;
+        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        let end = to.map_or_else(|| vec![table as u8 + 1], |to| place(table, to));
+        for row in self.db.range(place(table, from)..end) {
+            let (key, value) = row.map_err(self.failed("read"))?;
+            if !visit(key.get(1..).unwrap_or_default(), &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), EngineError> {
+        self.db.flush().map_err(self.failed("flushed"))?;
+        sync_files(&self.folder).map_err(|e| EngineError::Io { doing: "flushed", reason: e.to_string() })
+    }
+
+    fn clear(&self) -> Result<(), EngineError> {
+        self.db.clear().map_err(self.failed("written"))
+    }
+
+    fn size(&self) -> u64 {
+        self.db.size_on_disk().unwrap_or_default()
+    }
+}
+
+fn sync_files(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            File::open(entry.path())?.sync_data()?;
+        } else if entry.file_type()?.is_dir() {
+            sync_files(&entry.path())?;
+        }
+    }
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,15 @@
+//! Decoders under arbitrary bytes: each target is a plain function that must return, whatever it is given.
+//!
+//! `cargo test -p kv-fuzz` feeds them mutations of valid input from a fixed seed. Where nightly and cargo-fuzz are at hand,
+//! `libfuzzer/` runs the same functions: `cd crates/kv/fuzz/libfuzzer && cargo +nightly fuzz run wal`.
+
+mod commands;
+mod memory_disk;
+mod mutate;
+mod snapshot;
+mod wal;
+
+pub use commands::{commands, commands_corpus};
+pub use mutate::Mutator;
+pub use snapshot::{snapshot, snapshot_corpus};
+pub use wal::{wal, wal_corpus};

@@ -1,0 +1,32 @@
+//! The targets under mutations from a fixed seed. `KV_FUZZ_RUNS` asks for more of them.
+
+use kv_fuzz::{Mutator, commands, commands_corpus, snapshot, snapshot_corpus, wal, wal_corpus};
+
+fn feed(target: fn(&[u8]), corpus: &[Vec<u8>], runs: u64) {
+    assert!(!corpus.is_empty());
+    for input in corpus {
+        target(input);
+    }
+    let runs = std::env::var("KV_FUZZ_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(runs);
+    for seed in 0..runs {
+        let input = Mutator::new(seed).next(corpus);
+        if std::panic::catch_unwind(|| target(&input)).is_err() {
+            panic!("mutation {seed} of {} bytes", input.len());
+        }
+    }
+}
+
+#[test]
+fn logs() {
+    feed(wal, &wal_corpus(), 3_000);
+}
+
+#[test]
+fn snapshots() {
+    feed(snapshot, &snapshot_corpus(), 1_000);
+}
+
+#[test]
+fn requests() {
+    feed(commands, &commands_corpus(), 10_000);
+}

@@ -1,0 +1,257 @@
+//! The book of leases.
+
+use bytes::Bytes;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+/// The longest time to live that may be asked for, in seconds.
+pub const MAX_TTL: i64 = 9_000_000_000;
+
+#[derive(Debug, Default)]
+struct Lease {
+    ttl: i64,
+    /// From the last checkpoint; 0: none.
+    remaining: i64,
+    keys: BTreeSet<Bytes>,
+    deadline: Option<Instant>,
+    /// Where it stands in the queue: at its deadline, or when ending it is to be tried again.
+    queued: Option<Instant>,
+}
+
+/// What a lease looks like to those who ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// As granted, in seconds.
+    pub granted: i64,
+    /// Seconds left, if this member knows.
+    pub left: Option<i64>,
+}
+
+/// All leases of a member.
+#[derive(Debug, Default)]
+pub struct Leases {
+    leases: HashMap<i64, Lease>,
+    deadlines: BTreeSet<(Instant, i64)>,
+    leading: bool,
+}
+
+fn seconds(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0).min(MAX_TTL.cast_unsigned()))
+}
+
+impl Leases {
+    /// Adds a lease. False: the identifier is taken.
+    pub fn grant(&mut self, id: i64, ttl: i64, now: Instant) -> bool {
+        if self.leases.contains_key(&id) {
+            return false;
+        }
+        self.leases.insert(id, Lease { ttl, ..Lease::default() });
+        if self.leading {
+            self.set_deadline(id, now + seconds(ttl));
+        }
+        true
+    }
+
+    /// Adds a lease that the engine remembers.
+    pub fn restore(&mut self, id: i64, ttl: i64, remaining: i64) {
+        self.leases.insert(id, Lease { ttl, remaining, ..Lease::default() });
+    }
+
+    /// Takes a lease away; its keys are to be deleted. None: there is no such lease.
+    pub fn revoke(&mut self, id: i64) -> Option<Vec<Bytes>> {
+        let lease = self.leases.remove(&id)?;
+        if let Some(queued) = lease.queued {
+            self.deadlines.remove(&(queued, id));
+        }
+        Some(lease.keys.into_iter().collect())
+    }
+
+    /// Whether there is such a lease.
+    pub fn contains(&self, id: i64) -> bool {
+        self.leases.contains_key(&id)
+    }
+
+    /// A key hangs on a lease from now on.
+    pub fn attach(&mut self, id: i64, key: &[u8]) {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.keys.insert(Bytes::copy_from_slice(key));
+        }
+    }
+
+    /// A key no longer hangs on a lease.
+    pub fn detach(&mut self, id: i64, key: &[u8]) {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.keys.remove(key);
+        }
+    }
+
+    /// The keys of a lease, in order.
+    pub fn keys(&self, id: i64) -> Vec<Bytes> {
+        self.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// All identifiers, in order.
+    pub fn ids(&self) -> Vec<i64> {
+        let mut ids: Vec<i64> = self.leases.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// A lease's times.
+    pub fn info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
+        let lease = self.leases.get(&id)?;
+        let left = lease.deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(now);
+            i64::try_from(left.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX)
+        });
+        Some(LeaseInfo { granted: lease.ttl, left })
+    }
+
+    /// Starts a lease's time anew. Returns its time to live, and whether a checkpoint has to be taken back. None: there is
+    /// no such lease, or its time is over.
+    pub fn renew(&mut self, id: i64, now: Instant) -> Option<(i64, bool)> {
+        let lease = self.leases.get_mut(&id)?;
+        if lease.deadline.is_none_or(|deadline| deadline <= now) {
+            return None;
+        }
+        let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0);
+        self.set_deadline(id, now + seconds(ttl));
+        Some((ttl, checkpointed))
+    }
+
+    /// Notes how much time a lease has left; 0: all of it.
+    pub fn checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
+        let lease = self.leases.get_mut(&id)?;
+        lease.remaining = remaining;
+        Some(lease.ttl)
+    }
+
+    /// This member leads from now on. `grace` is added to every lease: its holder could not renew it meanwhile.
+    pub fn lead(&mut self, now: Instant, grace: Duration) {
+        self.leading = true;
+        for id in self.leases.keys().copied().collect::<Vec<_>>() {
+            let Some(lease) = self.leases.get(&id) else { continue };
+            let left = if lease.remaining > 0 { lease.remaining } else { lease.ttl };
+            self.set_deadline(id, now + seconds(left) + grace);
+        }
+    }
+
+    /// This member no longer leads: it knows nothing of deadlines.
+    pub fn follow(&mut self) {
+        self.leading = false;
+        self.deadlines.clear();
+        for lease in self.leases.values_mut() {
+            (lease.deadline, lease.queued) = (None, None);
+        }
+    }
+
+    /// When the next lease ends.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Leases whose time is over, at most `limit`. Each is reported again after `again`, unless it is revoked by then.
+    pub fn expired(&mut self, now: Instant, limit: usize, again: Duration) -> Vec<i64> {
+        let over: Vec<(Instant, i64)> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).take(limit).copied().collect();
+        for entry in &over {
+            self.deadlines.remove(entry);
+            if let Some(lease) = self.leases.get_mut(&entry.1) {
+                lease.queued = Some(now + again);
+                self.deadlines.insert((now + again, entry.1));
+            }
+        }
+        over.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Leases with more than `interval` left since their last checkpoint, and what they have left.
+    pub fn due_checkpoints(&self, now: Instant, interval: Duration) -> Vec<(i64, i64)> {
+        let due = |lease: &Lease| {
+            let left = lease.deadline?.checked_duration_since(now)?;
+            let known = seconds(if lease.remaining > 0 { lease.remaining } else { lease.ttl });
+            (known > interval && left + interval <= known).then_some(left.as_secs().max(1))
+        };
+        self.leases.iter().filter_map(|(id, lease)| Some((*id, i64::try_from(due(lease)?).ok()?))).collect()
+    }
+
+    /// Forgets everything; the engine's content is being replaced.
+    pub fn clear(&mut self) {
+        self.leases.clear();
+        self.deadlines.clear();
+    }
+
+    /// Number of leases.
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    fn set_deadline(&mut self, id: i64, deadline: Instant) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.deadline = Some(deadline);
+        if let Some(old) = lease.queued.replace(deadline) {
+            self.deadlines.remove(&(old, id));
+        }
+        self.deadlines.insert((deadline, id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_a_leader_knows_deadlines() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        assert!(leases.grant(1, 10, start));
+        assert!(!leases.grant(1, 20, start));
+        assert_eq!(leases.info(1, start), Some(LeaseInfo { granted: 10, left: None }));
+        assert_eq!(leases.renew(1, start), None);
+        leases.lead(start, SECOND);
+        assert_eq!(leases.info(1, start).unwrap().left, Some(11));
+        assert_eq!(leases.renew(1, start + 5 * SECOND), Some((10, false)));
+        assert_eq!(leases.next_deadline(), Some(start + 15 * SECOND));
+        assert!(leases.expired(start + 14 * SECOND, 9, SECOND).is_empty());
+        assert_eq!(leases.expired(start + 15 * SECOND, 9, SECOND), [1]);
+        assert!(leases.expired(start + 15 * SECOND, 9, SECOND).is_empty());
+        assert_eq!(leases.renew(1, start + 15 * SECOND), None);
+        leases.follow();
+        assert_eq!(leases.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_new_leader_goes_by_the_checkpoint() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.restore(1, 1000, 0);
+        leases.lead(start, Duration::ZERO);
+        assert!(leases.due_checkpoints(start + 100 * SECOND, 300 * SECOND).is_empty());
+        assert_eq!(leases.due_checkpoints(start + 300 * SECOND, 300 * SECOND), [(1, 700)]);
+        leases.checkpoint(1, 700);
+        leases.follow();
+        leases.lead(start, Duration::ZERO);
+        assert_eq!(leases.info(1, start).unwrap().left, Some(700));
+        assert_eq!(leases.renew(1, start), Some((1000, true)));
+    }
+
+    #[test]
+    fn keys_follow_their_lease() {
+        let mut leases = Leases::default();
+        leases.restore(1, 10, 0);
+        leases.attach(1, b"b");
+        leases.attach(1, b"a");
+        leases.attach(1, b"c");
+        leases.detach(1, b"c");
+        assert_eq!(leases.keys(1), ["a", "b"]);
+        assert_eq!(leases.revoke(1).unwrap(), ["a", "b"]);
+        assert_eq!(leases.revoke(1), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! Applying an entry.
+
+use crate::command::{Command, Envelope, decode_batch};
+use crate::machine::{Caller, Machine, Outcome, Place, Replicated, Reply, alarm_list};
+use crate::persist;
+use crate::refusal::Refusal;
+use crate::rights::Rights;
+use crate::storer::Work;
+use bytes::Bytes;
+use kv_engine::Batch;
+use kv_lease::{Leases, MAX_TTL};
+use kv_mvcc::{LeaseBook, Writer};
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
+use proto_etcd::etcdserverpb::request_op::Request;
+use tokio::time::Instant;
+
+/// Leases as the keys see them.
+struct Book<'a>(&'a mut Leases);
+
+impl LeaseBook for Book<'_> {
+    fn exists(&self, lease: i64) -> bool {
+        self.0.contains(lease)
+    }
+    fn attach(&mut self, lease: i64, key: &[u8]) {
+        self.0.attach(lease, key);
+    }
+    fn detach(&mut self, lease: i64, key: &[u8]) {
+        self.0.detach(lease, key);
+    }
+}
+
+/// Everything that a command may change.
+pub(crate) struct Scene<'a> {
+    pub writer: Writer<'a>,
+    pub leases: &'a mut Leases,
+    pub replicated: &'a mut Replicated,
+    pub batch: Batch,
+    pub members_changed: bool,
+    max_learners: usize,
+}
+
+type Verdict = Result<Outcome, Refusal>;
+
+impl Machine {
+    /// Applies an entry of the log: its commands become visible and their waiters are answered.
+    pub fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, entry: Option<Bytes>) {
+        let envelopes = match entry.map(decode_batch) {
+            Some(Some(envelopes)) => envelopes,
+            Some(None) => {
+                tracing::error!(index, "an entry of the log can't be decoded and is left out");
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
+        let mut replies = Vec::with_capacity(envelopes.len());
+        let (batch, revision, members_changed) = {
+            let mut replicated = self.replicated.write();
+            let mut leases = self.leases.lock();
+            let next_deadline = leases.next_deadline();
+            let mut scene = Scene {
+                writer: self.store.writer(),
+                leases: &mut leases,
+                replicated: &mut replicated,
+                batch: Batch::default(),
+                members_changed: false,
+                max_learners: self.options.max_learners,
+            };
+            for envelope in &envelopes {
+                let result = scene.carry_out(envelope);
+                scene.writer.commit(&mut scene.batch);
+                replies.push(Reply { result, revision: scene.writer.revision() });
+            }
+            let changes = (std::mem::take(&mut scene.batch), scene.writer.revision(), scene.members_changed);
+            drop(scene);
+            if leases.next_deadline() != next_deadline {
+                self.wake_lease_clock();
+            }
+            changes
+        };
+        self.remember(batch, revision, position, membership);
+        self.applied.send_replace(index);
+        if members_changed {
+            self.members_changed.send_modify(|count| *count += 1);
+        }
+        for (envelope, reply) in envelopes.iter().zip(replies) {
+            self.answer(envelope, reply);
+        }
+    }
+
+    fn remember(&self, mut batch: Batch, revision: i64, position: Bytes, membership: Option<Bytes>) {
+        persist::put_place(&mut batch, &position, membership.as_ref());
+        let mut place = self.place.lock();
+        *place = Place { position, membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)) };
+        drop(place);
+        self.storer.store(Work { batch, revision });
+    }
+}
+
+impl Scene<'_> {
+    fn carry_out(&mut self, envelope: &Envelope) -> Verdict {
+        let Some(command) = &envelope.command else { return Ok(Outcome::Done) };
+        let caller =
+            Caller { user: envelope.user.clone(), auth_revision: envelope.auth_revision, internal: envelope.internal };
+        Rights { auth: &self.replicated.auth, leases: self.leases, caller: &caller }.command(command)?;
+        self.check_alarms(command)?;
+        match command {
+            Command::Put(request) => self.put(request),
+            Command::DeleteRange(request) => {
+                let answer = self.writer.delete_range(request, &mut Book(self.leases))?;
+                Ok(Outcome::DeleteRange(answer))
+            }
+            Command::Txn(request) => Ok(Outcome::Txn(self.writer.txn(request, &mut Book(self.leases))?)),
+            Command::Compact(request) => {
+                self.writer.compact(request.revision, &mut self.batch)?;
+                Ok(Outcome::Done)
+            }
+            Command::LeaseGrant(request) => self.grant(request),
+            Command::LeaseRevoke(request) => self.revoke(request.id),
+            Command::LeaseCheckpoint(request) => self.checkpoint(request),
+            Command::Alarm(request) => self.alarm(request),
+            Command::Barrier(_) => Ok(Outcome::Done),
+            Command::MembersInit(_)
+            | Command::MemberAdd(_)
+            | Command::MemberRemove(_)
+            | Command::MemberUpdate(_)
+            | Command::MemberPromote(_)
+            | Command::MemberPublish(_) => self.change_members(command),
+            _ => self.change_auth(command),
+        }
+    }
+
+    /// With no space left, only what frees some is carried out; with a corrupt member, nothing is.
+    fn check_alarms(&self, command: &Command) -> Result<(), Refusal> {
+        let raised = |kind: pb::AlarmType| self.replicated.alarms.iter().any(|(_, alarm)| *alarm == kind as i32);
+        let writes = matches!(
+            command,
+            Command::Put(_)
+                | Command::Txn(_)
+                | Command::DeleteRange(_)
+                | Command::Compact(_)
+                | Command::LeaseGrant(_)
+                | Command::LeaseRevoke(_)
+        );
+        if writes && raised(pb::AlarmType::Corrupt) {
+            return Err(Refusal::Corrupt);
+        }
+        let grows = match command {
+            Command::Put(_) | Command::LeaseGrant(_) => true,
+            Command::Txn(request) => puts(request),
+            _ => false,
+        };
+        if grows && raised(pb::AlarmType::Nospace) { Err(Refusal::NoSpace) } else { Ok(()) }
+    }
+
+    fn put(&mut self, request: &pb::PutRequest) -> Verdict {
+        // A put by itself is checked as one in a transaction is.
+        let mut book = Book(self.leases);
+        self.writer.check_put(request, &book)?;
+        Ok(Outcome::Put(self.writer.put(request, &mut book)?))
+    }
+
+    fn grant(&mut self, request: &pb::LeaseGrantRequest) -> Verdict {
+        if request.ttl > MAX_TTL {
+            return Err(Refusal::LeaseTtlTooLarge);
+        }
+        if !self.leases.grant(request.id, request.ttl, Instant::now().into_std()) {
+            return Err(Refusal::LeaseExists);
+        }
+        persist::put_lease(&mut self.batch, request.id, request.ttl, 0);
+        Ok(Outcome::LeaseGrant { id: request.id, ttl: request.ttl })
+    }
+
+    fn revoke(&mut self, id: i64) -> Verdict {
+        let keys = self.leases.revoke(id).ok_or(Refusal::LeaseNotFound)?;
+        for key in keys {
+            self.writer.delete(&key, &mut Book(self.leases));
+        }
+        persist::delete_lease(&mut self.batch, id);
+        Ok(Outcome::Done)
+    }
+
+    fn checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> Verdict {
+        for checkpoint in &request.checkpoints {
+            if let Some(ttl) = self.leases.checkpoint(checkpoint.id, checkpoint.remaining_ttl) {
+                persist::put_lease(&mut self.batch, checkpoint.id, ttl, checkpoint.remaining_ttl);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn alarm(&mut self, request: &pb::AlarmRequest) -> Verdict {
+        let entry = (request.member_id, request.alarm);
+        match request.action() {
+            AlarmAction::Get => {}
+            AlarmAction::Activate => {
+                self.replicated.alarms.insert(entry);
+                persist::put_alarm(&mut self.batch, entry, true);
+            }
+            AlarmAction::Deactivate => {
+                let cleared = cleared(self.replicated, request);
+                for entry in &cleared {
+                    self.replicated.alarms.remove(entry);
+                    persist::put_alarm(&mut self.batch, *entry, false);
+                }
+                let gone = cleared.into_iter();
+                let list = gone.map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm }).collect();
+                return Ok(Outcome::Alarms(list));
+            }
+        }
+        Ok(Outcome::Alarms(alarm_list(self.replicated)))
+    }
+
+    fn change_members(&mut self, command: &Command) -> Verdict {
+        let members = &mut self.replicated.members;
+        match command {
+            Command::MembersInit(list) if members.is_empty() => {
+                for member in &list.members {
+                    members.restore(member.clone());
+                }
+            }
+            Command::MemberAdd(member) => members.add(member.clone(), self.max_learners)?,
+            Command::MemberRemove(request) => members.remove(request.id)?,
+            Command::MemberUpdate(request) => members.update(request.id, &request.peer_ur_ls)?,
+            Command::MemberPromote(request) => members.promote(request.id)?,
+            Command::MemberPublish(member) => members.publish(member.id, &member.name, &member.client_ur_ls)?,
+            _ => {}
+        }
+        persist::put_members(&mut self.batch, members);
+        self.members_changed = true;
+        Ok(Outcome::Members(members.list()))
+    }
+}
+
+fn cleared(replicated: &Replicated, request: &pb::AlarmRequest) -> Vec<(u64, i32)> {
+    let any_member = request.member_id == 0;
+    let any_kind = request.alarm == pb::AlarmType::None as i32;
+    let matches =
+        |entry: &&(u64, i32)| (any_member || entry.0 == request.member_id) && (any_kind || entry.1 == request.alarm);
+    replicated.alarms.iter().filter(matches).copied().collect()
+}
+
+/// Whether any branch puts something.
+fn puts(request: &pb::TxnRequest) -> bool {
+    request.success.iter().chain(&request.failure).any(|op| match &op.request {
+        Some(Request::RequestPut(_)) => true,
+        Some(Request::RequestTxn(nested)) => puts(nested),
+        _ => false,
+    })
+}

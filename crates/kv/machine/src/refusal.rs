@@ -1,0 +1,154 @@
+//! etcd's errors: texts and gRPC codes, as clients compare them.
+
+use kv_auth::AuthError;
+use kv_mvcc::MvccError;
+
+/// gRPC codes in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Code {
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    FailedPrecondition,
+    PermissionDenied,
+    Unauthenticated,
+    ResourceExhausted,
+    Unavailable,
+    DataLoss,
+    Canceled,
+    Internal,
+    Unimplemented,
+}
+
+macro_rules! refusals {
+    ($($name:ident $code:ident $text:literal;)*) => {
+        /// Why a request is refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+        #[allow(missing_docs)]
+        pub enum Refusal {
+            $(#[error($text)] $name,)*
+        }
+
+        impl Refusal {
+            /// The gRPC code that goes with it.
+            pub fn code(self) -> Code {
+                match self {
+                    $(Refusal::$name => Code::$code,)*
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    EmptyKey InvalidArgument "etcdserver: key is not provided";
+    KeyNotFound InvalidArgument "etcdserver: key not found";
+    ValueProvided InvalidArgument "etcdserver: value is provided";
+    LeaseProvided InvalidArgument "etcdserver: lease is provided";
+    TooManyOps InvalidArgument "etcdserver: too many operations in txn request";
+    DuplicateKey InvalidArgument "etcdserver: duplicate key given in txn request";
+    InvalidSort InvalidArgument "etcdserver: invalid sort option";
+    InvalidTxn InvalidArgument "etcdserver: txn is nested too deeply";
+    TooLarge InvalidArgument "etcdserver: request is too large";
+    Compacted OutOfRange "etcdserver: mvcc: required revision has been compacted";
+    Future OutOfRange "etcdserver: mvcc: required revision is a future revision";
+    NoSpace ResourceExhausted "etcdserver: mvcc: database space exceeded";
+    LeaseNotFound NotFound "etcdserver: requested lease not found";
+    LeaseExists FailedPrecondition "etcdserver: lease already exists";
+    LeaseTtlTooLarge OutOfRange "etcdserver: too large lease TTL";
+    MemberExists FailedPrecondition "etcdserver: member ID already exist";
+    PeerUrlExists FailedPrecondition "etcdserver: Peer URLs already exists";
+    MemberNotFound NotFound "etcdserver: member not found";
+    BadMemberUrls InvalidArgument "etcdserver: given member URLs are invalid";
+    NotLearner FailedPrecondition "etcdserver: can only promote a learner member";
+    LearnerNotReady FailedPrecondition "etcdserver: can only promote a learner member which is in sync with leader";
+    TooManyLearners FailedPrecondition "etcdserver: too many learner members in cluster";
+    NotEnoughMembers FailedPrecondition "etcdserver: re-configuration failed due to not enough started members";
+    ClusterMismatch FailedPrecondition "etcdserver: cluster ID mismatch";
+    Unhealthy Unavailable "etcdserver: unhealthy cluster";
+    Corrupt DataLoss "etcdserver: corrupt cluster";
+    TooManyRequests ResourceExhausted "etcdserver: too many requests";
+    NoRootUser FailedPrecondition "etcdserver: root user does not exist";
+    NoRootRole FailedPrecondition "etcdserver: root user does not have root role";
+    UserExists FailedPrecondition "etcdserver: user name already exists";
+    UserEmpty InvalidArgument "etcdserver: user name is empty";
+    UserNotFound FailedPrecondition "etcdserver: user name not found";
+    RoleExists FailedPrecondition "etcdserver: role name already exists";
+    RoleNotFound FailedPrecondition "etcdserver: role name not found";
+    RoleEmpty InvalidArgument "etcdserver: role name is empty";
+    AuthFailed InvalidArgument "etcdserver: authentication failed, invalid user ID or password";
+    PermissionNotGiven InvalidArgument "etcdserver: permission not given";
+    Denied PermissionDenied "etcdserver: permission denied";
+    RoleNotGranted FailedPrecondition "etcdserver: role is not granted to the user";
+    PermissionNotGranted FailedPrecondition "etcdserver: permission is not granted to the role";
+    AuthNotEnabled FailedPrecondition "etcdserver: authentication is not enabled";
+    InvalidToken Unauthenticated "etcdserver: invalid auth token";
+    InvalidAuthManagement InvalidArgument "etcdserver: invalid auth management";
+    OldAuthRevision InvalidArgument "etcdserver: revision of auth store is old";
+    NoLeader Unavailable "etcdserver: no leader";
+    NotLeader FailedPrecondition "etcdserver: not leader";
+    LeaderChanged Unavailable "etcdserver: leader changed";
+    Stopped Unavailable "etcdserver: server stopped";
+    TimedOut Unavailable "etcdserver: request timed out";
+    TimedOutLostLeader Unavailable "etcdserver: request timed out, possibly due to previous leader failure";
+    TimedOutApply Unavailable "etcdserver: request timed out, waiting for the applied index took too long";
+    NotForLearner FailedPrecondition "etcdserver: rpc not supported for learner";
+    BadTransferee FailedPrecondition "etcdserver: bad leader transferee";
+    WatchCanceled Canceled "etcdserver: watch canceled";
+    Canceled Canceled "etcdserver: request canceled";
+    BadDowngradeVersion InvalidArgument "etcdserver: wrong downgrade target version format";
+    InvalidDowngrade InvalidArgument "etcdserver: invalid downgrade target version";
+    NoDowngrade FailedPrecondition "etcdserver: no inflight downgrade job";
+    NotCapable FailedPrecondition "etcdserver: not capable";
+    Damaged DataLoss "etcdserver: a stored record is damaged; restore this member from a snapshot";
+}
+
+impl From<MvccError> for Refusal {
+    fn from(error: MvccError) -> Self {
+        match error {
+            MvccError::Compacted => Refusal::Compacted,
+            MvccError::Future => Refusal::Future,
+            MvccError::KeyNotFound => Refusal::KeyNotFound,
+            MvccError::LeaseNotFound => Refusal::LeaseNotFound,
+            MvccError::EmptyKey => Refusal::EmptyKey,
+            MvccError::ValueProvided => Refusal::ValueProvided,
+            MvccError::LeaseProvided => Refusal::LeaseProvided,
+            MvccError::DuplicateKey => Refusal::DuplicateKey,
+            MvccError::TooManyOps => Refusal::TooManyOps,
+            MvccError::InvalidSort => Refusal::InvalidSort,
+            MvccError::InvalidTxn => Refusal::InvalidTxn,
+            MvccError::Engine(error) => {
+                tracing::error!(%error, "the engine failed");
+                Refusal::Damaged
+            }
+            error @ MvccError::Damaged(_) => {
+                tracing::error!(%error, "a damaged record");
+                Refusal::Damaged
+            }
+        }
+    }
+}
+
+impl From<AuthError> for Refusal {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::UserEmpty => Refusal::UserEmpty,
+            AuthError::UserExists => Refusal::UserExists,
+            AuthError::UserNotFound => Refusal::UserNotFound,
+            AuthError::RoleEmpty => Refusal::RoleEmpty,
+            AuthError::RoleExists => Refusal::RoleExists,
+            AuthError::RoleNotFound => Refusal::RoleNotFound,
+            AuthError::RoleNotGranted => Refusal::RoleNotGranted,
+            AuthError::PermissionNotGranted => Refusal::PermissionNotGranted,
+            AuthError::PermissionNotGiven => Refusal::PermissionNotGiven,
+            AuthError::Denied => Refusal::Denied,
+            AuthError::InvalidManagement => Refusal::InvalidAuthManagement,
+            AuthError::NoRootUser => Refusal::NoRootUser,
+            AuthError::NoRootRole => Refusal::NoRootRole,
+            AuthError::NotEnabled => Refusal::AuthNotEnabled,
+            AuthError::Failed => Refusal::AuthFailed,
+            AuthError::OldRevision => Refusal::OldAuthRevision,
+        }
+    }
+}

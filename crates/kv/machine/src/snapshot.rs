@@ -1,0 +1,148 @@
+//! The whole state as a stream of rows, taken while commands go on, and put back from one.
+//!
+//! Records of revisions never change, so a consistent picture is: the small tables and the revision as of one moment, and
+//! the records up to that revision, read at leisure while compaction waits.
+
+use crate::machine::{Machine, MachineError, Place};
+use crate::persist;
+use bytes::Bytes;
+use kv_engine::{Batch, Engine, EngineError, Table};
+use kv_mvcc::{Mark, Pin};
+use std::sync::Arc;
+
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A row of the state.
+pub type SnapshotItem = (u8, Bytes, Bytes);
+
+/// Reads a picture of the state, chunk by chunk.
+pub struct SnapshotReader {
+    engine: Arc<dyn Engine>,
+    place: Place,
+    revision: i64,
+    small: Option<Vec<SnapshotItem>>,
+    next: Option<Vec<u8>>,
+    _pin: Pin,
+}
+
+pub(crate) const SMALL: [Table; 5] = [Table::Meta, Table::Leases, Table::Auth, Table::Members, Table::Alarms];
+
+fn table(number: u8) -> Option<Table> {
+    SMALL.into_iter().chain([Table::Revisions]).find(|table| *table as u8 == number)
+}
+
+impl Machine {
+    /// A picture of the state as of now.
+    pub async fn picture(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
+        let pin = self.store.pin();
+        let taken = self.storer.run(take_small).await;
+        let (small, place, revision) = taken.ok_or(MachineError::Damaged("rows"))??;
+        Ok(SnapshotReader {
+            engine: self.engine.clone(),
+            place,
+            revision,
+            small: Some(small),
+            next: Some(Vec::new()),
+            _pin: pin,
+        })
+    }
+
+    /// Replaces the state. Until it is done, a restart finds nothing rather than half of it.
+    pub async fn install(
+        &self,
+        mut rows: impl FnMut() -> Result<Option<Vec<SnapshotItem>>, MachineError> + Send,
+    ) -> Result<Place, MachineError> {
+        self.on_engine(|engine| {
+            // The mark is there before anything is gone, and until everything is back.
+            engine.write(persist::installing(true))?;
+            engine.flush()?;
+            persist::wipe(engine)
+        })
+        .await?;
+        while let Some(rows) = rows()? {
+            let mut batch = Batch::default();
+            for (number, key, value) in rows {
+                let table = table(number).ok_or(MachineError::Damaged("rows"))?;
+                batch.put(table, key.to_vec(), value);
+            }
+            self.on_engine(move |engine| engine.write(batch)).await?;
+        }
+        self.on_engine(|engine| {
+            engine.flush()?;
+            engine.write(persist::installing(false))?;
+            engine.flush()
+        })
+        .await?;
+        self.reload()
+    }
+
+    async fn on_engine(
+        &self,
+        work: impl FnOnce(&dyn Engine) -> Result<(), EngineError> + Send + 'static,
+    ) -> Result<(), MachineError> {
+        self.storer.run(work).await.ok_or(MachineError::Damaged("rows"))??;
+        Ok(())
+    }
+
+    fn reload(&self) -> Result<Place, MachineError> {
+        let mut replicated = self.replicated.write();
+        self.store.reload()?;
+        let loaded = persist::load(&*self.engine, &self.store)?;
+        *replicated = loaded.replicated;
+        *self.leases.lock() = loaded.leases;
+        *self.place.lock() = loaded.place.clone();
+        drop(replicated);
+        self.applied.send_replace(loaded.index);
+        self.members_changed.send_modify(|count| *count += 1);
+        Ok(loaded.place)
+    }
+}
+
+type Small = (Vec<SnapshotItem>, Place, i64);
+
+fn take_small(engine: &dyn Engine) -> Result<Small, MachineError> {
+    let mut rows = Vec::new();
+    for table in SMALL {
+        engine.scan(table, b"", None, &mut |key, value| {
+            rows.push((table as u8, Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            true
+        })?;
+    }
+    let (place, revision) = persist::place_of(engine)?;
+    Ok((rows, place, revision))
+}
+
+impl SnapshotReader {
+    /// The place in the log that the picture is of.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The store's revision in the picture.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The next rows; none after the last.
+    pub fn next_rows(&mut self) -> Result<Option<Vec<SnapshotItem>>, EngineError> {
+        if let Some(small) = self.small.take() {
+            return Ok(Some(small));
+        }
+        let Some(from) = self.next.take() else { return Ok(None) };
+        let mut rows = Vec::new();
+        let mut bytes = 0;
+        let end = Mark::first_key(self.revision + 1);
+        let mut next = None;
+        self.engine.scan(Table::Revisions, &from, Some(&end), &mut |key, value| {
+            if bytes >= CHUNK_BYTES {
+                next = Some(key.to_vec());
+                return false;
+            }
+            bytes += key.len() + value.len();
+            rows.push((Table::Revisions as u8, Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            true
+        })?;
+        self.next = next;
+        Ok(if rows.is_empty() { None } else { Some(rows) })
+    }
+}

@@ -1,0 +1,201 @@
+//! The thread that carries what was applied to the engine, many entries at a time.
+
+use kv_engine::{Batch, Engine, EngineError};
+use kv_mvcc::{Defer, Store};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Entries that may wait: a full queue slows applying down, so memory stays bounded.
+const QUEUE: usize = 1_024;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 4 << 20;
+/// What comes within this time of an entry is written with it: nobody waits for the engine, and waking a thread for each
+/// entry costs more than writing it.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// An entry's changes, and the revision after it.
+pub(crate) struct Work {
+    pub batch: Batch,
+    pub revision: i64,
+}
+
+type Job = Box<dyn FnOnce(&dyn Engine) + Send>;
+
+enum Order {
+    Store(Work),
+    Remove(Batch),
+    Flush(oneshot::Sender<Result<(), EngineError>>),
+    /// Finish.
+    Stop,
+    /// Do this with the engine, between two writes.
+    Run(Job),
+}
+
+/// A handle on the thread; dropping it lets the thread finish what it has.
+pub(crate) struct Storer {
+    orders: Option<SyncSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+    /// What a thread would do, where there is none.
+    idle: Mutex<Option<Worker>>,
+}
+
+/// Takes orders and carries them out.
+struct Worker {
+    inbox: Receiver<Order>,
+    engine: Arc<dyn Engine>,
+    store: Arc<Store>,
+    on_store: Arc<dyn Fn(Duration) + Send + Sync>,
+}
+
+impl Storer {
+    pub fn start(
+        engine: Arc<dyn Engine>,
+        store: Arc<Store>,
+        on_store: Arc<dyn Fn(Duration) + Send + Sync>,
+        own_thread: bool,
+    ) -> Self {
+        let (orders, inbox) = sync_channel(QUEUE);
+        let worker = Worker { inbox, engine, store, on_store };
+        if !own_thread {
+            return Storer { orders: Some(orders), thread: None, idle: Mutex::new(Some(worker)) };
+        }
+        let thread = std::thread::Builder::new().name("storer".to_owned()).spawn(move || worker.run());
+        match thread {
+            Ok(thread) => Storer { orders: Some(orders), thread: Some(thread), idle: Mutex::default() },
+            Err(e) => stop(&format!("a thread can't be started: {e}")),
+        }
+    }
+
+    /// Carries out what waits, where no thread does. Whether there was anything.
+    pub fn work_off(&self) -> bool {
+        let idle = self.idle.lock();
+        let Some(worker) = &*idle else { return false };
+        let Ok(first) = worker.inbox.try_recv() else { return false };
+        worker.carry_out(first);
+        true
+    }
+
+    pub fn store(&self, work: Work) {
+        self.order(Order::Store(work));
+    }
+
+    pub fn removals(&self) -> Defer {
+        let orders = self.orders.clone();
+        Box::new(move |batch| {
+            if let Some(orders) = &orders {
+                let _ = orders.send(Order::Remove(batch));
+            }
+        })
+    }
+
+    pub async fn flush(&self) -> Result<(), EngineError> {
+        let (sender, receiver) = oneshot::channel();
+        self.order(Order::Flush(sender));
+        receiver.await.unwrap_or(Ok(()))
+    }
+
+    /// Runs something after everything that was ordered before.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&dyn Engine) -> T + Send + 'static) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.order(Order::Run(Box::new(move |engine| {
+            let _ = sender.send(work(engine));
+        })));
+        receiver.await.ok()
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends after all orders, or with the process.
+            let _ = orders.send(order);
+        }
+    }
+}
+
+impl Worker {
+    fn run(&self) {
+        while let Ok(first) = self.inbox.recv() {
+            if matches!(first, Order::Store(_)) {
+                std::thread::sleep(GATHER);
+            }
+            if !self.carry_out(first) {
+                return;
+            }
+        }
+    }
+
+    /// False: that was the last.
+    fn carry_out(&self, first: Order) -> bool {
+        let Worker { inbox, engine, store, on_store } = self;
+        let mut next = Some(first);
+        let mut batch = Batch::default();
+        let mut revision = 0;
+        let mut after = None;
+        while let Some(order) = next.take() {
+            match order {
+                Order::Store(work) => {
+                    batch.append(work.batch);
+                    revision = work.revision;
+                }
+                Order::Remove(removals) => batch.append(removals),
+                other => {
+                    after = Some(other);
+                    break;
+                }
+            }
+            if batch.bytes() < WRITE_BYTES {
+                next = inbox.try_recv().ok();
+            }
+        }
+        write(&**engine, store, &**on_store, batch, revision);
+        match after {
+            Some(Order::Flush(sender)) => {
+                let _ = sender.send(engine.flush());
+            }
+            Some(Order::Run(work)) => work(&**engine),
+            Some(Order::Stop) => return false,
+            _ => {}
+        }
+        true
+    }
+}
+
+fn write(engine: &dyn Engine, store: &Store, on_store: &dyn Fn(Duration), batch: Batch, revision: i64) {
+    if batch.is_empty() {
+        return;
+    }
+    let before = Instant::now();
+    if let Err(e) = engine.write(batch) {
+        stop(&e.to_string());
+    }
+    on_store(before.elapsed());
+    if revision != 0 {
+        store.stored(revision);
+    }
+}
+
+impl Drop for Storer {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.order(Order::Stop);
+        }
+        self.orders = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state can't follow the log any more; the next start replays what is missing.
+#[allow(clippy::print_stderr)]
+fn stop(reason: &str) -> ! {
+    eprintln!(
+        "kvstore: {reason}; stopping: nothing acknowledged is lost, the log has it. Free some space if the disk is full, and start it again"
+    );
+    std::process::exit(1);
+}

@@ -1,0 +1,325 @@
+//! The keys, in order, with their revisions.
+//!
+//! A key that was written once costs its own bytes and one fixed row. The newest record of a key may be kept as well,
+//! within a budget; the engine has all of them.
+
+use crate::revision::Mark;
+use crate::span::Span;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// A key's present and past. A key that was put once and is not kept costs no more than this.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub last: Mark,
+    more: Option<Box<More>>,
+}
+
+/// What there is besides for a key with a past, a lease, or a record at hand.
+#[derive(Debug, Default)]
+struct More {
+    /// Of the present life; meaningless when `last` is a deletion.
+    create: i64,
+    version: i64,
+    lease: i64,
+    /// The record of `last`, if kept.
+    record: Option<Bytes>,
+    /// Marks before `last`, oldest first.
+    older: Vec<Mark>,
+}
+
+impl Item {
+    fn new(last: Mark, life: Life, lease: i64, record: Option<Bytes>) -> Self {
+        let mut item = Item { last, more: None };
+        item.describe(life, lease, record);
+        item
+    }
+
+    /// Revision of the present life's first put.
+    pub fn create(&self) -> i64 {
+        self.more.as_ref().map_or(self.last.main(), |more| more.create)
+    }
+
+    /// Puts in the present life.
+    pub fn version(&self) -> i64 {
+        self.more.as_ref().map_or(i64::from(self.live()), |more| more.version)
+    }
+
+    /// The lease that it hangs on, or 0.
+    pub fn lease(&self) -> i64 {
+        self.more.as_ref().map_or(0, |more| more.lease)
+    }
+
+    /// The newest record, if it is at hand.
+    pub fn record(&self) -> Option<&Bytes> {
+        self.more.as_ref()?.record.as_ref()
+    }
+
+    /// The mark that was the newest at a revision, unless the key was absent then.
+    pub fn at(&self, revision: i64) -> Option<Mark> {
+        if self.last.main() <= revision {
+            return (!self.last.dead()).then_some(self.last);
+        }
+        let older = &self.more.as_ref()?.older;
+        let count = older.partition_point(|mark| mark.main() <= revision);
+        older.get(count.checked_sub(1)?).copied().filter(|mark| !mark.dead())
+    }
+
+    pub fn live(&self) -> bool {
+        !self.last.dead()
+    }
+
+    fn supersede(&mut self, mark: Mark) {
+        let (create, version) = (self.create(), self.version());
+        let more = self.more.get_or_insert_with(|| Box::new(More { create, version, ..More::default() }));
+        more.older.push(self.last);
+        self.last = mark;
+    }
+
+    fn describe(&mut self, life: Life, lease: i64, record: Option<Bytes>) {
+        let plain = life.create == self.last.main() && life.version == 1 && lease == 0 && record.is_none();
+        if plain && self.more.is_none() {
+            return;
+        }
+        let more = self.more.get_or_insert_default();
+        (more.create, more.version, more.lease, more.record) = (life.create, life.version, lease, record);
+    }
+
+    fn take_record(&mut self) -> Option<Bytes> {
+        self.more.as_mut()?.record.take()
+    }
+
+    fn replaced(&mut self) -> Replaced {
+        Replaced { mark: self.last, lease: self.lease(), record: self.take_record() }
+    }
+
+    /// Gives back what says no more than `last` does.
+    fn shrink(&mut self) {
+        let plain = |more: &More| {
+            more.older.is_empty()
+                && more.record.is_none()
+                && (more.create, more.version, more.lease) == (self.last.main(), 1, 0)
+        };
+        if self.live() && self.more.as_deref().is_some_and(plain) {
+            self.more = None;
+        }
+    }
+}
+
+/// All keys.
+#[derive(Default)]
+pub(crate) struct Index {
+    keys: BTreeMap<Box<[u8]>, Item>,
+    kept: usize,
+    budget: usize,
+}
+
+/// What a record at hand takes besides its bytes.
+const KEPT_OVERHEAD: usize = 160;
+
+fn cost(record: Option<&Bytes>) -> usize {
+    record.map_or(0, |record| record.len() + KEPT_OVERHEAD)
+}
+
+/// What a deletion or a put replaced.
+pub(crate) struct Replaced {
+    pub mark: Mark,
+    pub lease: i64,
+    pub record: Option<Bytes>,
+}
+
+/// A row of the engine, as much as is needed here.
+pub(crate) struct Change {
+    pub key: Box<[u8]>,
+    pub mark: Mark,
+    pub life: Life,
+    pub lease: i64,
+}
+
+/// What remains of an item's row after a new record was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub create: i64,
+    pub version: i64,
+}
+
+impl Index {
+    #[cfg(test)]
+    pub fn new(budget: usize) -> Self {
+        Index { keys: BTreeMap::new(), kept: 0, budget }
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<&Item> {
+        self.keys.get(key)
+    }
+
+    /// The life that a put of this key at `main` would be part of.
+    pub fn next_life(&self, key: &[u8], main: i64) -> Life {
+        match self.keys.get(key).filter(|item| item.live()) {
+            Some(item) => Life { create: item.create(), version: item.version() + 1 },
+            None => Life { create: main, version: 1 },
+        }
+    }
+
+    /// Sets a key's newest record. Returns what it replaced, if the key was there.
+    pub fn put(&mut self, key: &[u8], mark: Mark, life: Life, lease: i64, record: Bytes) -> Option<Replaced> {
+        let keep = self.kept + cost(Some(&record)) <= self.budget;
+        let record = keep.then_some(record);
+        self.kept += cost(record.as_ref());
+        let Some(item) = self.keys.get_mut(key) else {
+            self.keys.insert(key.into(), Item::new(mark, life, lease, record));
+            return None;
+        };
+        let replaced = item.replaced();
+        self.kept -= cost(replaced.record.as_ref());
+        item.supersede(mark);
+        item.describe(life, lease, record);
+        (!replaced.mark.dead()).then_some(replaced)
+    }
+
+    /// Marks a live key as deleted.
+    pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<Replaced> {
+        let item = self.keys.get_mut(key).filter(|item| item.live())?;
+        let replaced = item.replaced();
+        self.kept -= cost(replaced.record.as_ref());
+        item.supersede(mark);
+        item.describe(Life { create: item.create(), version: 0 }, 0, None);
+        Some(replaced)
+    }
+
+    /// Visits the items of an interval in order, until told `false`.
+    pub fn visit<'a>(&'a self, span: Span<'_>, mut visit: impl FnMut(&'a [u8], &'a Item) -> bool) {
+        if let Some(key) = span.single() {
+            if let Some((key, item)) = self.keys.get_key_value(key) {
+                visit(key, item);
+            }
+            return;
+        }
+        let Some(bounds) = span.bounds() else { return };
+        for (key, item) in self.keys.range::<[u8], _>(bounds) {
+            if !visit(key, item) {
+                return;
+            }
+        }
+    }
+
+    /// Builds the index from all changes, which come in the order of revisions.
+    pub fn restore(budget: usize, mut changes: Vec<Change>) -> Self {
+        // Stable: the changes of a key stay in their order.
+        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut changes = changes.into_iter().peekable();
+        let items = std::iter::from_fn(|| {
+            let first = changes.next()?;
+            let mut item = Item::new(first.mark, first.life, first.lease, None);
+            while let Some(change) = changes.next_if(|change| change.key == first.key) {
+                item.supersede(change.mark);
+                item.describe(change.life, change.lease, None);
+            }
+            Some((first.key, item))
+        });
+        Index { keys: items.collect(), kept: 0, budget }
+    }
+
+    /// Takes what no read or watch at or after `revision` can see out of up to `steps` keys from `from` on. A deletion at
+    /// `revision` itself stays: a watch may still begin there.
+    /// Returns the marks taken, and where to go on.
+    pub fn compact(&mut self, revision: i64, from: &[u8], steps: usize) -> (Vec<Mark>, Option<Box<[u8]>>) {
+        let mut taken = Vec::new();
+        let mut gone = Vec::new();
+        let mut next = None;
+        let range = self.keys.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        for (number, (key, item)) in range.enumerate() {
+            if number == steps {
+                next = Some(key.clone());
+                break;
+            }
+            if compact_item(item, revision, &mut taken) {
+                gone.push(key.clone());
+            }
+        }
+        for key in gone {
+            self.keys.remove(&key);
+        }
+        (taken, next)
+    }
+}
+
+/// Whether the key is gone altogether.
+fn compact_item(item: &mut Item, revision: i64, taken: &mut Vec<Mark>) -> bool {
+    if item.last.main() <= revision {
+        if let Some(more) = &mut item.more {
+            taken.append(&mut more.older);
+            more.older = Vec::new();
+        }
+        if item.last.dead() && item.last.main() < revision {
+            taken.push(item.last);
+            return true;
+        }
+    } else if let Some(more) = &mut item.more {
+        let visible = more.older.partition_point(|mark| mark.main() <= revision);
+        // The newest of those stays, unless it is a deletion of before.
+        let newest = visible.checked_sub(1).and_then(|at| more.older.get(at));
+        let keep = usize::from(newest.is_some_and(|mark| !mark.dead() || mark.main() == revision));
+        taken.extend(more.older.drain(..visible - keep));
+        if more.older.capacity() > 2 * more.older.len() {
+            more.older.shrink_to_fit();
+        }
+    }
+    item.shrink();
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn put(index: &mut Index, key: &[u8], main: i64) {
+        let life = index.next_life(key, main);
+        index.put(key, Mark::new(main, 0, false), life, 0, Bytes::from_static(b"r"));
+    }
+
+    #[test]
+    fn reads_the_past_and_compacts_it() {
+        let mut index = Index::new(1000);
+        put(&mut index, b"a", 2);
+        put(&mut index, b"a", 3);
+        index.delete(b"a", Mark::new(4, 0, true)).unwrap();
+        put(&mut index, b"a", 6);
+        let at = |index: &Index, revision| index.get(b"a").unwrap().at(revision).map(Mark::main);
+        let seen: Vec<_> = (1..8).map(|revision| at(&index, revision)).collect();
+        assert_eq!(seen, [None, Some(2), Some(3), None, None, Some(6), Some(6)]);
+        let item = index.get(b"a").unwrap();
+        assert_eq!((item.create(), item.version()), (6, 1));
+
+        let mains = |marks: Vec<Mark>| marks.into_iter().map(Mark::main).collect::<Vec<_>>();
+        assert_eq!(mains(index.compact(3, b"", 9).0), [2]);
+        assert_eq!(at(&index, 3), Some(3));
+        assert_eq!(mains(index.compact(4, b"", 9).0), [3]);
+        assert_eq!(at(&index, 4), None);
+        assert_eq!(mains(index.compact(6, b"", 9).0), [4]);
+        index.delete(b"a", Mark::new(7, 0, true)).unwrap();
+        assert_eq!(mains(index.compact(7, b"", 9).0), [6]);
+        assert_eq!(mains(index.compact(8, b"", 9).0), [7]);
+        assert_eq!(index.len(), 0);
+        assert_eq!(index.kept, 0);
+    }
+
+    #[test]
+    fn compaction_goes_in_steps() {
+        let mut index = Index::new(0);
+        for key in [b"a", b"b", b"c"] {
+            put(&mut index, key, 2);
+            put(&mut index, key, 3);
+        }
+        let (taken, next) = index.compact(3, b"", 2);
+        assert_eq!((taken.len(), next.as_deref()), (2, Some(&b"c"[..])));
+        let (taken, next) = index.compact(3, b"c", 2);
+        assert_eq!((taken.len(), next), (1, None));
+    }
+}

@@ -1,0 +1,109 @@
+//! Range requests: what is selected, and how it is sorted, filtered and cut.
+
+use crate::error::MvccError;
+use crate::index::Index;
+use crate::revision::Mark;
+use crate::span::Span;
+use bytes::Bytes;
+use proto_etcd::etcdserverpb::range_request::{SortOrder, SortTarget};
+use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
+use proto_etcd::mvccpb::KeyValue;
+
+/// Where the values of a range are, and how many keys there are in all.
+pub(crate) struct Selection {
+    pub found: Vec<(Mark, Option<Bytes>)>,
+    pub count: i64,
+}
+
+/// How the pairs of a range are ordered.
+fn order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, MvccError> {
+    let target = SortTarget::try_from(request.sort_target).map_err(|_| MvccError::InvalidSort)?;
+    let order = SortOrder::try_from(request.sort_order).map_err(|_| MvccError::InvalidSort)?;
+    Ok(match (target, order) {
+        (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
+        (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
+        (target, order) => Some((target, order)),
+    })
+}
+
+fn filtered(request: &RangeRequest) -> bool {
+    request.min_mod_revision != 0
+        || request.max_mod_revision != 0
+        || request.min_create_revision != 0
+        || request.max_create_revision != 0
+}
+
+/// Whether the limit can be applied only after every pair was read.
+pub(crate) fn needs_all(request: &RangeRequest) -> bool {
+    filtered(request) || !matches!(order(request), Ok(None))
+}
+
+/// Whether a request can be carried out at all.
+pub(crate) fn check(request: &RangeRequest) -> Result<(), MvccError> {
+    if request.key.is_empty() {
+        return Err(MvccError::EmptyKey);
+    }
+    order(request).map(drop)
+}
+
+/// The keys of the interval as of a revision, up to the limit if it can be applied at once.
+pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Selection {
+    let all = needs_all(request);
+    let limit = match usize::try_from(request.limit) {
+        Ok(limit) if limit > 0 && !all => limit,
+        _ => usize::MAX,
+    };
+    let mut selection = Selection { found: Vec::new(), count: 0 };
+    index.visit(Span::new(&request.key, &request.range_end), |_, item| {
+        let Some(mark) = item.at(revision) else { return true };
+        selection.count += 1;
+        if !request.count_only && selection.found.len() < limit {
+            let record = if mark == item.last { item.record().cloned() } else { None };
+            selection.found.push((mark, record));
+        }
+        true
+    });
+    selection
+}
+
+/// Sorts, filters and cuts the pairs of a selection.
+pub(crate) fn answer(request: &RangeRequest, mut kvs: Vec<KeyValue>, count: i64) -> Result<RangeResponse, MvccError> {
+    if filtered(request) {
+        kvs.retain(|kv| passes(request, kv));
+    }
+    if let Some((target, direction)) = order(request)? {
+        sort(&mut kvs, target, direction);
+    }
+    let limit = usize::try_from(request.limit).unwrap_or(0);
+    let cut = limit > 0 && kvs.len() > limit;
+    if cut {
+        kvs.truncate(limit);
+    }
+    let selected_fewer = limit > 0 && !filtered(request) && count > kvs.len() as i64;
+    if request.keys_only {
+        for kv in &mut kvs {
+            kv.value = Bytes::new();
+        }
+    }
+    let more = !request.count_only && (cut || selected_fewer);
+    Ok(RangeResponse { header: None, kvs, more, count })
+}
+
+fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
+    let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
+    within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
+        && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+}
+
+fn sort(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {
+    match target {
+        SortTarget::Key => kvs.sort_by(|a, b| a.key.cmp(&b.key)),
+        SortTarget::Version => kvs.sort_by_key(|kv| kv.version),
+        SortTarget::Create => kvs.sort_by_key(|kv| kv.create_revision),
+        SortTarget::Mod => kvs.sort_by_key(|kv| kv.mod_revision),
+        SortTarget::Value => kvs.sort_by(|a, b| a.value.cmp(&b.value)),
+    }
+    if direction == SortOrder::Descend {
+        kvs.reverse();
+    }
+}

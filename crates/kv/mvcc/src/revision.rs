@@ -1,0 +1,123 @@
+//! A revision and its place in the engine.
+
+use bytes::Bytes;
+use proto_etcd::mvccpb::KeyValue;
+use std::cmp::Ordering;
+
+const DEAD: u32 = 1 << 31;
+
+/// Bytes that a record takes besides its content: its key, and what an engine adds.
+const OVERHEAD: u64 = 48;
+
+/// One change: main revision, position in the transaction, and whether it was a deletion. The size of its record goes along
+/// and does not count in comparisons.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    main: i64,
+    sub: u32,
+    size: u32,
+}
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Mark {}
+
+impl PartialOrd for Mark {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Mark {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.main, self.sub).cmp(&(other.main, other.sub))
+    }
+}
+
+impl Mark {
+    /// The `sub`th change of a transaction.
+    pub fn new(main: i64, sub: u32, dead: bool) -> Mark {
+        Mark { main, sub: sub | if dead { DEAD } else { 0 }, size: 0 }
+    }
+
+    /// The same with the size of its record.
+    pub fn sized(self, bytes: usize) -> Mark {
+        Mark { size: u32::try_from(bytes).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// Bytes that its record takes.
+    pub fn bytes(self) -> u64 {
+        u64::from(self.size) + OVERHEAD
+    }
+
+    /// Main revision.
+    pub fn main(self) -> i64 {
+        self.main
+    }
+
+    /// Position in the transaction.
+    pub fn sub(self) -> u32 {
+        self.sub & !DEAD
+    }
+
+    /// Whether this was a deletion.
+    pub fn dead(self) -> bool {
+        self.sub & DEAD != 0
+    }
+
+    /// Key of the record: sorted as revisions are.
+    pub fn key(self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(18);
+        key.extend_from_slice(&self.main.to_be_bytes());
+        key.push(b'_');
+        key.extend_from_slice(&i64::from(self.sub()).to_be_bytes());
+        if self.dead() {
+            key.push(b't');
+        }
+        key
+    }
+
+    /// The mark of a record's key.
+    pub fn from_key(key: &[u8]) -> Option<Mark> {
+        let main = i64::from_be_bytes(key.get(..8)?.try_into().ok()?);
+        let sub = i64::from_be_bytes(key.get(9..17)?.try_into().ok()?);
+        let dead = match key.get(17..)? {
+            [] => false,
+            b"t" => true,
+            _ => return None,
+        };
+        (key.get(8) == Some(&b'_')).then_some(())?;
+        Some(Mark::new(main, u32::try_from(sub).ok().filter(|sub| sub & DEAD == 0)?, dead))
+    }
+
+    /// Key before all records of a main revision.
+    pub fn first_key(main: i64) -> [u8; 8] {
+        main.to_be_bytes()
+    }
+}
+
+/// The key-value pair of a record; its bytes are shared with it.
+pub(crate) fn decode(record: &Bytes) -> Option<KeyValue> {
+    prost::Message::decode(record.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_marks_and_come_back() {
+        let marks = [Mark::new(1, 0, false), Mark::new(1, 1, true), Mark::new(2, 0, true), Mark::new(300, 7, false)];
+        for pair in marks.windows(2) {
+            assert!(pair[0].key() < pair[1].key());
+        }
+        for mark in marks {
+            assert_eq!(Mark::from_key(&mark.key()), Some(mark));
+        }
+        assert_eq!(Mark::from_key(b"short"), None);
+    }
+}

@@ -1,0 +1,429 @@
+//! The store: index, history and engine under one lock.
+//!
+//! Writers hold the lock for a batch of commands, readers for the walk over the index; values are fetched afterwards.
+
+use crate::error::MvccError;
+use crate::history::{Event, History, RevisionEvents};
+use crate::index::{Change, Index, Life};
+use crate::range;
+use crate::revision::{Mark, decode};
+use crate::writer::Writer;
+use bytes::Bytes;
+use kv_engine::{Engine, Table};
+use parking_lot::RwLock;
+use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
+use proto_etcd::mvccpb::KeyValue;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Notify, watch};
+
+/// Keys of the `Meta` table that belong here.
+pub(crate) const META_COMPACTED: &[u8] = b"compacted";
+pub(crate) const META_REVISION: &[u8] = b"revision";
+
+/// What the lock protects.
+pub(crate) struct State {
+    pub index: Index,
+    pub history: History,
+    pub current: i64,
+    pub compacted: i64,
+    /// Compacted up to here also in index and engine.
+    pub reclaimed: i64,
+}
+
+/// Sizes for metrics and status.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreSizes {
+    /// Keys in the index, deleted ones that are not compacted included.
+    pub keys: usize,
+    /// Bytes of history in memory.
+    pub history_bytes: usize,
+}
+
+/// Keys, values and their history.
+pub struct Store {
+    pub(crate) state: RwLock<State>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) reclaim: Notify,
+    pub(crate) pins: AtomicUsize,
+    /// Bytes that the records take that are not given back yet.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) reclaimed: watch::Sender<i64>,
+    revisions: watch::Sender<i64>,
+    value_budget: usize,
+    deferred: OnceLock<Defer>,
+}
+
+/// The answer to a range request, its pairs encoded.
+#[derive(Debug)]
+pub struct Records {
+    /// Encoded `KeyValue`s.
+    pub records: Vec<Bytes>,
+    /// Whether there are more than were asked for.
+    pub more: bool,
+    /// How many there are in all.
+    pub count: i64,
+    /// The present revision.
+    pub revision: i64,
+}
+
+/// Takes removals.
+pub type Defer = Box<dyn Fn(kv_engine::Batch) + Send + Sync>;
+
+impl Store {
+    /// Rebuilds the index from an engine. `value_budget` bounds the newest values kept in memory, in bytes.
+    pub fn open(engine: Arc<dyn Engine>, value_budget: usize) -> Result<Store, MvccError> {
+        let (state, bytes) = load(&*engine, value_budget)?;
+        let store = Store {
+            bytes: AtomicU64::new(bytes),
+            revisions: watch::Sender::new(state.current),
+            reclaimed: watch::Sender::new(state.reclaimed),
+            state: RwLock::new(state),
+            engine,
+            reclaim: Notify::new(),
+            pins: AtomicUsize::new(0),
+            value_budget,
+            deferred: OnceLock::new(),
+        };
+        store.reclaim.notify_one();
+        Ok(store)
+    }
+
+    /// Starts over from the engine, whose content was replaced.
+    pub fn reload(&self) -> Result<(), MvccError> {
+        let mut state = self.state.write();
+        let (loaded, bytes) = load(&*self.engine, self.value_budget)?;
+        *state = loaded;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        let (current, reclaimed) = (state.current, state.reclaimed);
+        drop(state);
+        self.revisions.send_replace(current);
+        self.reclaimed.send_replace(reclaimed);
+        self.reclaim.notify_one();
+        Ok(())
+    }
+
+    /// Begins a batch of commands. Others see its changes when the writer is dropped.
+    pub fn writer(&self) -> Writer<'_> {
+        Writer::new(self, self.state.write())
+    }
+
+    /// The present revision.
+    pub fn revision(&self) -> i64 {
+        self.state.read().current
+    }
+
+    /// The revision up to which history is gone.
+    pub fn compacted(&self) -> i64 {
+        self.state.read().compacted
+    }
+
+    /// Follows the present revision.
+    pub fn revisions(&self) -> watch::Receiver<i64> {
+        self.revisions.subscribe()
+    }
+
+    /// Removes records from the engine behind the ones that still wait for it.
+    pub(crate) fn reclaimed_records(&self, batch: kv_engine::Batch) -> Result<(), MvccError> {
+        match self.deferred.get() {
+            Some(defer) => defer(batch),
+            None => self.engine.write(batch)?,
+        }
+        Ok(())
+    }
+
+    /// Lets reclaimed records be removed by whoever writes to the engine, after what they were told before.
+    pub fn defer_removals(&self, defer: Defer) {
+        // Set once, when the machine is put together.
+        let _ = self.deferred.set(defer);
+    }
+
+    pub(crate) fn publish(&self, revision: i64) {
+        self.revisions.send_if_modified(|current| std::mem::replace(current, revision) != revision);
+    }
+
+    /// Bytes that the records take, compacted ones that are not given back yet included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sizes for metrics.
+    pub fn sizes(&self) -> StoreSizes {
+        let state = self.state.read();
+        StoreSizes { keys: state.index.len(), history_bytes: state.history.bytes() }
+    }
+
+    /// Visits the keys that hang on a lease.
+    pub fn each_leased(&self, mut visit: impl FnMut(i64, &[u8])) {
+        self.state.read().index.visit(crate::span::Span::new(b"", b"\0"), |key, item| {
+            if item.live() && item.lease() != 0 {
+                visit(item.lease(), key);
+            }
+            true
+        });
+    }
+
+    /// The engine has everything up to `revision`.
+    pub fn stored(&self, revision: i64) {
+        self.state.write().history.stored(revision);
+    }
+
+    /// Answers a range request, with the present revision.
+    pub fn range(&self, request: &RangeRequest) -> Result<(RangeResponse, i64), MvccError> {
+        range::check(request)?;
+        loop {
+            let (selection, current, events) = {
+                let state = self.state.read();
+                let revision = readable(&state, request.revision)?;
+                let selection = range::select(&state.index, request, revision);
+                let events = from_history(&state, &selection.found);
+                (selection, state.current, events)
+            };
+            let mut kvs = Vec::with_capacity(selection.found.len());
+            for ((mark, record), event) in selection.found.into_iter().zip(events) {
+                let kv = match (record, event) {
+                    (Some(record), _) => decode(&record),
+                    (None, Some(event)) => Some(event.kv.clone()),
+                    (None, None) => self.read_engine(mark)?,
+                };
+                kvs.extend(kv);
+            }
+            // A pair that was overwritten and reclaimed meanwhile is missing: read again.
+            if request.count_only || kvs.len() as i64 == expected(request, selection.count) {
+                return Ok((range::answer(request, kvs, selection.count)?, current));
+            }
+        }
+    }
+
+    /// As `range`, with the pairs as they are stored; none: the request needs more than that.
+    pub fn records(&self, request: &RangeRequest) -> Result<Option<Records>, MvccError> {
+        range::check(request)?;
+        if range::needs_all(request) || request.keys_only {
+            return Ok(None);
+        }
+        let (selection, revision, recent) = {
+            let state = self.state.read();
+            let at = readable(&state, request.revision)?;
+            let selection = range::select(&state.index, request, at);
+            let recent = from_history(&state, &selection.found);
+            (selection, state.current, recent)
+        };
+        let wanted = selection.found.len();
+        let mut records = Vec::with_capacity(wanted);
+        for ((mark, record), recent) in selection.found.into_iter().zip(recent) {
+            records.extend(match (record, recent) {
+                (Some(record), _) => Some(record),
+                (None, Some(event)) => Some(event.record.clone()),
+                (None, None) => self.engine.get(Table::Revisions, &mark.key())?,
+            });
+        }
+        // One that was overwritten and reclaimed meanwhile is missing: the slow way reads again.
+        let more = !request.count_only && selection.count > wanted as i64;
+        Ok((records.len() == wanted).then_some(Records { records, more, count: selection.count, revision }))
+    }
+
+    /// The pair that a mark stands for; none if it was compacted.
+    pub fn at(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
+        let event = self.state.read().history.get(mark).cloned();
+        match event {
+            Some(event) => Ok(Some(event.kv.clone())),
+            None => self.read_engine(mark),
+        }
+    }
+
+    /// What an event's key had before, if it had anything and it is still there.
+    pub fn previous(&self, event: &Event) -> Result<Option<KeyValue>, MvccError> {
+        if let Some(record) = &event.previous_record {
+            return Ok(decode(record));
+        }
+        match event.previous {
+            Some(mark) => self.at(mark),
+            None => Ok(None),
+        }
+    }
+
+    fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
+        let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else { return Ok(None) };
+        decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()))
+    }
+
+    /// Revisions from `from` on, in order, at most about `limit` of them, and where to go on. Nothing: all is told.
+    pub fn history(&self, from: i64, limit: usize) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
+        let mut next = from;
+        loop {
+            let upto = {
+                let state = self.state.read();
+                if from < state.compacted {
+                    return Err(MvccError::Compacted);
+                }
+                if let Some(found) = state.history.since(next, limit) {
+                    next += i64::try_from(found.len()).unwrap_or_default();
+                    return Ok((found, next));
+                }
+                state.history.first()
+            };
+            let last = next.saturating_add(i64::try_from(limit).unwrap_or(i64::MAX)).min(upto);
+            let found = self.engine_history(next, last)?;
+            // What was reclaimed while it was read would be a gap.
+            if from < self.compacted() {
+                return Err(MvccError::Compacted);
+            }
+            next = last;
+            if !found.is_empty() {
+                return Ok((found, next));
+            }
+        }
+    }
+
+    fn engine_history(&self, from: i64, last: i64) -> Result<Vec<RevisionEvents>, MvccError> {
+        let mut records = Vec::new();
+        self.engine.scan(
+            Table::Revisions,
+            &Mark::first_key(from),
+            Some(&Mark::first_key(last)),
+            &mut |key, record| {
+                records.push((Mark::from_key(key), Bytes::copy_from_slice(record)));
+                true
+            },
+        )?;
+        let mut revisions: Vec<RevisionEvents> = Vec::new();
+        let mut open: Vec<Arc<Event>> = Vec::new();
+        for (mark, record) in records {
+            let mark = mark.ok_or(MvccError::Damaged(from))?;
+            if open.first().is_some_and(|first| first.mark.main() != mark.main()) {
+                revisions.push(std::mem::take(&mut open).into());
+            }
+            let kv = decode(&record).ok_or(MvccError::Damaged(mark.main()))?;
+            let previous = self.previous_mark(&kv.key, mark);
+            open.push(Arc::new(Event { mark, kv, record, previous, previous_record: None }));
+        }
+        if !open.is_empty() {
+            revisions.push(open.into());
+        }
+        Ok(revisions)
+    }
+
+    fn previous_mark(&self, key: &[u8], mark: Mark) -> Option<Mark> {
+        let state = self.state.read();
+        state.index.get(key)?.at(mark.main() - 1)
+    }
+}
+
+/// The revision to read at.
+pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
+    if asked <= 0 {
+        return Ok(state.current);
+    }
+    if asked > state.current {
+        return Err(MvccError::Future);
+    }
+    if asked < state.compacted {
+        return Err(MvccError::Compacted);
+    }
+    Ok(asked)
+}
+
+fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Arc<Event>>> {
+    let first = state.history.first();
+    found
+        .iter()
+        .map(|(mark, record)| {
+            let recent = record.is_none() && mark.main() >= first;
+            recent.then(|| state.history.get(*mark).cloned()).flatten()
+        })
+        .collect()
+}
+
+fn expected(request: &RangeRequest, count: i64) -> i64 {
+    let sorted_or_filtered = range::needs_all(request);
+    if request.limit > 0 && !sorted_or_filtered { count.min(request.limit) } else { count }
+}
+
+fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccError> {
+    let number = |key: &[u8]| -> Result<i64, MvccError> {
+        let found = engine.get(Table::Meta, key)?;
+        Ok(found.and_then(|v| v.as_ref().try_into().ok().map(i64::from_be_bytes)).unwrap_or_default())
+    };
+    let mut changes = Vec::new();
+    let mut current = number(META_REVISION)?.max(1);
+    let mut damaged = None;
+    let mut bytes = 0;
+    engine.scan(Table::Revisions, b"", None, &mut |key, record| {
+        let Some(mark) = Mark::from_key(key) else {
+            damaged = Some(current);
+            return false;
+        };
+        current = current.max(mark.main());
+        let Some(row) = row(record) else {
+            damaged = Some(mark.main());
+            return false;
+        };
+        let mark = mark.sized(record.len());
+        bytes += mark.bytes();
+        let life = Life { create: row.create, version: row.version };
+        changes.push(Change { key: row.key.into(), mark, life, lease: row.lease });
+        true
+    })?;
+    if let Some(revision) = damaged {
+        return Err(MvccError::Damaged(revision));
+    }
+    let compacted = number(META_COMPACTED)?;
+    let index = Index::restore(value_budget, changes);
+    // What the last run did not finish is found again.
+    Ok((State { index, history: History::new(current), current, compacted, reclaimed: 0 }, bytes))
+}
+
+/// The fields of a record that the index needs, without its value.
+struct Row<'a> {
+    key: &'a [u8],
+    create: i64,
+    version: i64,
+    lease: i64,
+}
+
+/// The key of a record.
+pub(crate) fn record_key(record: &[u8]) -> Option<&[u8]> {
+    row(record).map(|row| row.key)
+}
+
+/// Reads a `KeyValue` without copying.
+fn row(mut record: &[u8]) -> Option<Row<'_>> {
+    let mut row = Row { key: &[], create: 0, version: 0, lease: 0 };
+    while !record.is_empty() {
+        let tag = varint(&mut record)?;
+        match tag & 7 {
+            0 => {
+                let value = varint(&mut record)?.cast_signed();
+                match tag >> 3 {
+                    2 => row.create = value,
+                    4 => row.version = value,
+                    6 => row.lease = value,
+                    _ => {}
+                }
+            }
+            2 => {
+                let length = usize::try_from(varint(&mut record)?).ok()?;
+                let (field, rest) = record.split_at_checked(length)?;
+                if tag >> 3 == 1 {
+                    row.key = field;
+                }
+                record = rest;
+            }
+            _ => return None,
+        }
+    }
+    Some(row)
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}

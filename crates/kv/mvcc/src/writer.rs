@@ -1,0 +1,240 @@
+//! Carrying out writes under the lock.
+
+use crate::error::MvccError;
+use crate::history::Event;
+use crate::index::Replaced;
+use crate::range;
+use crate::revision::{Mark, decode};
+use crate::span::Span;
+use crate::store::{META_COMPACTED, META_REVISION, State, Store, readable};
+use bytes::Bytes;
+use kv_engine::{Batch, Table};
+use parking_lot::RwLockWriteGuard;
+use prost::Message;
+use proto_etcd::etcdserverpb::{
+    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, ResponseHeader,
+};
+use proto_etcd::mvccpb::KeyValue;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Which leases there are, and which keys hang on them.
+pub trait LeaseBook {
+    /// Whether the lease is there.
+    fn exists(&self, lease: i64) -> bool;
+    /// The key hangs on the lease from now on.
+    fn attach(&mut self, lease: i64, key: &[u8]);
+    /// It no longer does.
+    fn detach(&mut self, lease: i64, key: &[u8]);
+}
+
+/// A book without leases.
+pub struct NoLeases;
+
+impl LeaseBook for NoLeases {
+    fn exists(&self, _: i64) -> bool {
+        false
+    }
+    fn attach(&mut self, _: i64, _: &[u8]) {}
+    fn detach(&mut self, _: i64, _: &[u8]) {}
+}
+
+/// The one who may change the store. Each command ends with `commit`.
+pub struct Writer<'a> {
+    store: &'a Store,
+    pub(crate) state: RwLockWriteGuard<'a, State>,
+    events: Vec<Arc<Event>>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(store: &'a Store, state: RwLockWriteGuard<'a, State>) -> Self {
+        Writer { store, state, events: Vec::new() }
+    }
+
+    /// Ends a command: its changes become one revision. Their records go to `batch`.
+    pub fn commit(&mut self, batch: &mut Batch) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.state.current += 1;
+        for event in &self.events {
+            self.store.bytes.fetch_add(event.mark.bytes(), Ordering::Relaxed);
+            batch.put(Table::Revisions, event.mark.key(), event.record.clone());
+        }
+        batch.put(Table::Meta, META_REVISION.to_vec(), self.state.current.to_be_bytes().to_vec());
+        let events = std::mem::take(&mut self.events);
+        self.state.history.push(events.into());
+    }
+
+    /// The revision that a read in this command sees: the one it makes, if it has changed something.
+    pub fn revision(&self) -> i64 {
+        self.state.current + i64::from(!self.events.is_empty())
+    }
+
+    /// Bytes of history that wait for the engine or are kept for watchers.
+    pub fn history_bytes(&self) -> usize {
+        self.state.history.bytes()
+    }
+
+    fn next_mark(&self, dead: bool) -> Mark {
+        Mark::new(self.state.current + 1, u32::try_from(self.events.len()).unwrap_or(u32::MAX >> 1), dead)
+    }
+
+    /// Whether a put can be carried out now.
+    pub fn check_put(&self, request: &PutRequest, leases: &dyn LeaseBook) -> Result<(), MvccError> {
+        if request.ignore_value || request.ignore_lease {
+            let there = self.state.index.get(&request.key).is_some_and(|item| item.live());
+            if !there {
+                return Err(MvccError::KeyNotFound);
+            }
+        }
+        if request.lease != 0 && !leases.exists(request.lease) {
+            return Err(MvccError::LeaseNotFound);
+        }
+        Ok(())
+    }
+
+    /// Whether a range can be read now.
+    pub(crate) fn check_range(&self, request: &RangeRequest) -> Result<(), MvccError> {
+        readable(&self.state, request.revision).map(drop)
+    }
+
+    /// Sets a key. `check_put` has passed.
+    pub fn put(&mut self, request: &PutRequest, leases: &mut dyn LeaseBook) -> Result<PutResponse, MvccError> {
+        let needs_previous = request.prev_kv || request.ignore_value;
+        let previous = if needs_previous { self.current(&request.key)? } else { None };
+        let old_lease = self.state.index.get(&request.key).map_or(0, |item| item.lease());
+        let lease = if request.ignore_lease { old_lease } else { request.lease };
+        let value = match &previous {
+            Some(previous) if request.ignore_value => previous.value.clone(),
+            _ => request.value.clone(),
+        };
+        let mark = self.next_mark(false);
+        let life = self.state.index.next_life(&request.key, mark.main());
+        let kv = KeyValue {
+            key: request.key.clone(),
+            create_revision: life.create,
+            mod_revision: mark.main(),
+            version: life.version,
+            value,
+            lease,
+        };
+        let record = Bytes::from(kv.encode_to_vec());
+        let mark = mark.sized(record.len());
+        let replaced = self.state.index.put(&request.key, mark, life, lease, record.clone());
+        if old_lease != lease {
+            if old_lease != 0 {
+                leases.detach(old_lease, &request.key);
+            }
+            if lease != 0 {
+                leases.attach(lease, &request.key);
+            }
+        }
+        self.record(mark, kv, record, replaced);
+        let header = self.header();
+        Ok(PutResponse { header, prev_kv: previous.filter(|_| request.prev_kv) })
+    }
+
+    /// Deletes the keys of an interval.
+    pub fn delete_range(
+        &mut self,
+        request: &DeleteRangeRequest,
+        leases: &mut dyn LeaseBook,
+    ) -> Result<DeleteRangeResponse, MvccError> {
+        let mut keys = Vec::new();
+        self.state.index.visit(Span::new(&request.key, &request.range_end), |key, item| {
+            if item.live() {
+                keys.push(Bytes::copy_from_slice(key));
+            }
+            true
+        });
+        let mut prev_kvs = Vec::new();
+        for key in &keys {
+            if request.prev_kv {
+                prev_kvs.extend(self.current(key)?);
+            }
+            self.delete(key, leases);
+        }
+        Ok(DeleteRangeResponse { header: self.header(), deleted: keys.len() as i64, prev_kvs })
+    }
+
+    /// Deletes one key, if it is there.
+    pub fn delete(&mut self, key: &Bytes, leases: &mut dyn LeaseBook) {
+        let mark = self.next_mark(true);
+        let kv = KeyValue { key: key.clone(), mod_revision: mark.main(), ..KeyValue::default() };
+        let record = Bytes::from(kv.encode_to_vec());
+        let mark = mark.sized(record.len());
+        let Some(replaced) = self.state.index.delete(key, mark) else { return };
+        if replaced.lease != 0 {
+            leases.detach(replaced.lease, key);
+        }
+        self.record(mark, kv, record, Some(replaced));
+    }
+
+    fn record(&mut self, mark: Mark, kv: KeyValue, record: Bytes, replaced: Option<Replaced>) {
+        let (previous, previous_record) = match replaced {
+            Some(replaced) => (Some(replaced.mark), replaced.record),
+            None => (None, None),
+        };
+        self.events.push(Arc::new(Event { mark, kv, record, previous, previous_record }));
+    }
+
+    /// Reads in the middle of a transaction, its own changes included. `check_range` has passed.
+    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
+        let revision = if request.revision <= 0 { self.revision() } else { request.revision };
+        let selection = range::select(&self.state.index, request, revision);
+        let mut kvs = Vec::with_capacity(selection.found.len());
+        for (mark, record) in selection.found {
+            kvs.extend(self.value(mark, record)?);
+        }
+        let mut response = range::answer(request, kvs, selection.count)?;
+        response.header = self.header();
+        Ok(response)
+    }
+
+    /// A key's present pair.
+    pub(crate) fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
+        match self.state.index.get(key) {
+            Some(item) if item.live() => self.value(item.last, item.record().cloned()),
+            _ => Ok(None),
+        }
+    }
+
+    fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
+        if let Some(record) = record {
+            return decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()));
+        }
+        if mark.main() == self.state.current + 1 {
+            return Ok(self.events.get(mark.sub() as usize).map(|event| event.kv.clone()));
+        }
+        if let Some(event) = self.state.history.get(mark) {
+            return Ok(Some(event.kv.clone()));
+        }
+        let record = self.store.engine.get(Table::Revisions, &mark.key())?;
+        record.and_then(|record| decode(&record)).map(Some).ok_or(MvccError::Damaged(mark.main()))
+    }
+
+    pub(crate) fn header(&self) -> Option<ResponseHeader> {
+        Some(ResponseHeader { revision: self.revision(), ..ResponseHeader::default() })
+    }
+
+    /// Forgets what no read after `revision` sees. The space is given back afterwards, in small steps.
+    pub fn compact(&mut self, revision: i64, batch: &mut Batch) -> Result<(), MvccError> {
+        if revision <= self.state.compacted {
+            return Err(MvccError::Compacted);
+        }
+        if revision > self.state.current {
+            return Err(MvccError::Future);
+        }
+        self.state.compacted = revision;
+        batch.put(Table::Meta, META_COMPACTED.to_vec(), revision.to_be_bytes().to_vec());
+        self.store.reclaim.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.store.publish(self.state.current);
+    }
+}

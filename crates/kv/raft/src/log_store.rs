@@ -1,0 +1,193 @@
+//! The write-ahead log as openraft sees it.
+
+use crate::codec;
+use crate::types::{Entry, LogId, StorageError, Types, Vote};
+use bytes::Bytes;
+use kv_wal::{Contents, Wal};
+use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader, StorageIOError};
+use parking_lot::Mutex;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// Bytes of entries sent or applied at once.
+const READ_BYTES: usize = 4 << 20;
+/// Time for installing a snapshot.
+const INSTALLATION: Duration = Duration::from_secs(600);
+
+/// The log, and what openraft wants remembered besides.
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    wal: Arc<Wal>,
+    memory: Arc<Mutex<Memory>>,
+    /// Index of the last entry known to be committed.
+    pub committed: Arc<AtomicU64>,
+    /// Index of the last entry that the state has.
+    applied: watch::Receiver<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    vote: Option<Vote>,
+    purged: Option<LogId>,
+    last: Option<LogId>,
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an entry of the log can't be decoded")
+}
+
+impl LogStore {
+    pub fn new(wal: Wal, contents: &Contents, applied: watch::Receiver<u64>) -> io::Result<Self> {
+        let purged = contents.purged.as_ref().and_then(|(_, data)| codec::position_from_bytes(data));
+        let last = match contents.entries.back() {
+            Some((index, data)) => Some(codec::entry_from_bytes(*index, data).ok_or_else(damaged)?.log_id),
+            None => purged,
+        };
+        let vote = contents.vote.as_ref().and_then(|vote| codec::vote_from_bytes(vote));
+        let memory = Memory { vote, purged, last };
+        Ok(LogStore {
+            wal: Arc::new(wal),
+            memory: Arc::new(Mutex::new(memory)),
+            committed: Arc::new(AtomicU64::new(0)),
+            applied,
+        })
+    }
+
+    fn read(&self, range: impl RangeBounds<u64>, limit: usize) -> Result<Vec<Entry>, StorageError> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end + 1,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let found = self.wal.read(start..end, limit).map_err(|e| StorageIOError::read_logs(&e))?;
+        let decode = |(index, data): (u64, Bytes)| codec::entry_from_bytes(index, &data).ok_or_else(damaged);
+        let entries: io::Result<Vec<Entry>> = found.into_iter().map(decode).collect();
+        Ok(entries.map_err(|e| StorageIOError::read_logs(&e))?)
+    }
+}
+
+/// Waits until the log says that a request is on disk. The process ends if it never will be.
+async fn on_disk(receiver: oneshot::Receiver<()>) {
+    let _ = receiver.await;
+}
+
+impl RaftLogReader<Types> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, StorageError> {
+        self.read(range, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
+        self.read(start..end, READ_BYTES)
+    }
+}
+
+impl RaftLogStorage<Types> for LogStore {
+    type LogReader = LogStore;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
+        let memory = self.memory.lock();
+        Ok(LogState { last_purged_log_id: memory.purged, last_log_id: memory.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self::LogReader {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
+        let (sender, receiver) = oneshot::channel();
+        self.wal.save_vote(
+            codec::vote_to_bytes(vote),
+            Box::new(move || {
+                let _ = sender.send(());
+            }),
+        );
+        on_disk(receiver).await;
+        self.memory.lock().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
+        Ok(self.memory.lock().vote)
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
+        if let Some(id) = committed {
+            self.committed.fetch_max(id.index, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut last = None;
+        let encoded = entries.into_iter().map(|entry| {
+            last = Some(entry.log_id);
+            (entry.log_id.index, codec::entry_to_bytes(&entry))
+        });
+        let encoded = encoded.collect();
+        self.wal.append(encoded, Box::new(move || callback.log_io_completed(Ok(()))));
+        if last.is_some() {
+            self.memory.lock().last = last;
+        }
+        Ok(())
+    }
+
+    async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let (sender, receiver) = oneshot::channel();
+        self.wal.truncate(
+            log_id.index,
+            Box::new(move || {
+                let _ = sender.send(());
+            }),
+        );
+        on_disk(receiver).await;
+        let last = match log_id.index.checked_sub(1) {
+            Some(before) => self.read(before..log_id.index, 1)?.pop().map(|entry| entry.log_id),
+            None => None,
+        };
+        let mut memory = self.memory.lock();
+        memory.last = last.or(memory.purged);
+        Ok(())
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        // A snapshot that was received takes the place of entries only once it is installed: after a crash in between, the
+        // log would begin behind the end of the state.
+        let installed = self.applied.wait_for(|applied| *applied >= log_id.index);
+        if !matches!(tokio::time::timeout(INSTALLATION, installed).await, Ok(Ok(_))) {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "the state did not reach the end of what is purged");
+            return Err(StorageIOError::write_logs(&late).into());
+        }
+        let (sender, receiver) = oneshot::channel();
+        let position = codec::position_to_bytes(&log_id);
+        self.wal.purge(
+            log_id.index,
+            position,
+            Box::new(move || {
+                let _ = sender.send(());
+            }),
+        );
+        on_disk(receiver).await;
+        let mut memory = self.memory.lock();
+        memory.purged = Some(log_id);
+        memory.last = memory.last.max(Some(log_id));
+        Ok(())
+    }
+}

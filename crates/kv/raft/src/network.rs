@@ -1,0 +1,184 @@
+//! openraft's calls to other members.
+
+use crate::codec;
+use crate::lease::Lease;
+use crate::pb;
+use crate::pb::append_response::Outcome;
+use crate::state::StateMachine;
+use crate::transport::{REMOVED, Transport};
+use crate::types::{LogId, Snapshot, StorageError, Types, Vote};
+use bytes::Bytes;
+use openraft::error::{Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
+use openraft::{AnyError, EmptyNode, OptionalSend, StorageIOError};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+/// Makes callers.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub transport: Arc<Transport>,
+    pub lease: Arc<Lease>,
+    pub machine: Arc<dyn StateMachine>,
+    pub committed: Arc<AtomicU64>,
+    /// The next election was asked for by the leader.
+    pub standing: Arc<AtomicBool>,
+    pub on_removed: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// Calls one member.
+pub(crate) struct Caller {
+    network: Network,
+    target: u64,
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Caller;
+
+    async fn new_client(&mut self, target: u64, _: &EmptyNode) -> Caller {
+        Caller { network: self.clone(), target }
+    }
+}
+
+type RpcError = RPCError<u64, EmptyNode, RaftError<u64>>;
+
+impl Caller {
+    fn unreachable(&self, status: &Status) -> Unreachable {
+        self.network.transport.failed(self.target);
+        if status.code() == Code::PermissionDenied && status.message().contains(REMOVED) {
+            (self.network.on_removed)();
+        }
+        tracing::debug!(target = format!("{:x}", self.target), %status, "a call to a member failed");
+        Unreachable::new(&AnyError::error(status.to_string()))
+    }
+
+    fn client(&self) -> Result<pb::peer_client::PeerClient<crate::transport::Line>, Unreachable> {
+        let client = self.network.transport.client(self.target);
+        client.map_err(|e| Unreachable::new(&AnyError::error(e.to_string())))
+    }
+}
+
+impl RaftNetwork<Types> for Caller {
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<u64>, RpcError> {
+        // Whoever hears of a commit may answer for it: it counts here before it is told.
+        if let Some(committed) = &rpc.leader_commit {
+            self.network.committed.fetch_max(committed.index, Ordering::AcqRel);
+        }
+        let term = rpc.vote.leader_id.term;
+        let message = pb::AppendRequest {
+            ballot: Some((&rpc.vote).into()),
+            previous: rpc.prev_log_id.as_ref().map(Into::into),
+            committed: rpc.leader_commit.as_ref().map(Into::into),
+            entries: rpc.entries.iter().map(Into::into).collect(),
+        };
+        let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
+        let sent = Instant::now();
+        let answer = self.client()?.append(request).await.map_err(|status| self.unreachable(&status))?.into_inner();
+        self.network.transport.directory.answered(self.target, sent.elapsed());
+        if answer.outcome() != Outcome::Higher {
+            self.network.lease.answered(term, self.target, sent);
+        }
+        Ok(match answer.outcome() {
+            Outcome::Success => AppendEntriesResponse::Success,
+            Outcome::Conflict => AppendEntriesResponse::Conflict,
+            Outcome::Higher => {
+                let higher = answer.higher.ok_or_else(incomplete)?;
+                AppendEntriesResponse::HigherVote(higher.into())
+            }
+        })
+    }
+
+    async fn vote(&mut self, rpc: VoteRequest<u64>, option: RPCOption) -> Result<VoteResponse<u64>, RpcError> {
+        let message = pb::VoteRequest {
+            ballot: Some((&rpc.vote).into()),
+            last: rpc.last_log_id.as_ref().map(Into::into),
+            transfer: self.network.standing.load(Ordering::Acquire),
+        };
+        let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
+        let answer = self.client()?.vote(request).await.map_err(|status| self.unreachable(&status))?.into_inner();
+        let vote: Vote = answer.ballot.ok_or_else(incomplete)?.into();
+        Ok(VoteResponse::new(vote, answer.last.map(LogId::from), answer.granted))
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        _: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
+        let stream = self.picture(vote).await?;
+        let request = self.network.transport.request(self.target, stream, None);
+        let mut client = self.client().map_err(StreamingError::Unreachable)?;
+        tokio::select! {
+            closed = cancel => Err(StreamingError::Closed(closed)),
+            answer = client.install(request) => {
+                let answer = answer.map_err(|status| StreamingError::Unreachable(self.unreachable(&status)))?;
+                let ballot = answer.into_inner().ballot.unwrap_or_default();
+                Ok(SnapshotResponse::new(ballot.into()))
+            }
+        }
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(Duration::from_millis(100)))
+    }
+}
+
+/// Reads the disk without keeping others from running, where there are other threads.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+fn incomplete() -> NetworkError {
+    NetworkError::new(&AnyError::error("the answer of a member is incomplete"))
+}
+
+impl Caller {
+    /// The live state as messages.
+    async fn picture(&self, vote: Vote) -> Result<ReceiverStream<pb::InstallRequest>, StorageError> {
+        let failed = |reason: String| StorageIOError::read_snapshot(None, AnyError::error(reason));
+        let mut rows = self.network.machine.picture().await.map_err(failed)?;
+        let (position, membership) = rows.place();
+        let last = codec::position_from_bytes(&position).map(|id| (&id).into());
+        let head = pb::InstallHead { ballot: Some((&vote).into()), last, membership };
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        tokio::spawn(async move {
+            let first = pb::InstallRequest { head: Some(head), ..Default::default() };
+            let mut checksum = 0;
+            let mut next = Some(first);
+            while let Some(message) = next.take() {
+                let last = message.last;
+                if sender.send(message).await.is_err() || last {
+                    return;
+                }
+                next = match blocking(|| rows.next()) {
+                    Ok(Some(rows)) => {
+                        checksum = crc32c::crc32c_append(checksum, &rows);
+                        Some(pb::InstallRequest { rows, ..Default::default() })
+                    }
+                    Ok(None) => Some(pb::InstallRequest { checksum, last: true, rows: Bytes::new(), head: None }),
+                    Err(reason) => {
+                        // Ends the stream without its last piece: the receiver throws it away.
+                        tracing::error!(%reason, "the state can't be read for a follower");
+                        None
+                    }
+                };
+            }
+        });
+        Ok(ReceiverStream::new(receiver))
+    }
+}

@@ -1,0 +1,82 @@
+//! Who the others are, where they are, and when they were last heard.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A member's peer URLs.
+pub type PeerAddress = Vec<String>;
+
+/// How well a peer is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerHealth {
+    /// Since when it has answered without a failure in between.
+    pub active_since: Option<Instant>,
+    /// How long a call to it took lately.
+    pub round_trip: Duration,
+}
+
+/// Addresses and health of all members; shared with the services, which keep the addresses up to date.
+#[derive(Default)]
+pub struct Directory {
+    addresses: RwLock<HashMap<u64, PeerAddress>>,
+    health: RwLock<HashMap<u64, PeerHealth>>,
+}
+
+impl Directory {
+    /// An empty one.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Replaces all addresses.
+    pub fn replace(&self, addresses: HashMap<u64, PeerAddress>) {
+        self.health.write().retain(|id, _| addresses.contains_key(id));
+        *self.addresses.write() = addresses;
+    }
+
+    /// A member's peer URLs.
+    pub fn address(&self, id: u64) -> Option<PeerAddress> {
+        self.addresses.read().get(&id).cloned()
+    }
+
+    /// Whether a member is known.
+    pub fn knows(&self, id: u64) -> bool {
+        self.addresses.read().contains_key(&id)
+    }
+
+    /// How well a peer is reached; none: it never was.
+    pub fn health(&self, id: u64) -> Option<PeerHealth> {
+        self.health.read().get(&id).copied()
+    }
+
+    pub(crate) fn answered(&self, id: u64, round_trip: Duration) {
+        let mut health = self.health.write();
+        let entry = health.entry(id).or_insert(PeerHealth { active_since: None, round_trip });
+        entry.active_since.get_or_insert_with(Instant::now);
+        entry.round_trip = (entry.round_trip * 7 + round_trip) / 8;
+    }
+
+    pub(crate) fn failed(&self, id: u64) {
+        if let Some(entry) = self.health.write().get_mut(&id) {
+            entry.active_since = None;
+        }
+    }
+}
+
+/// Answers what other members ask the services of this one.
+#[async_trait]
+pub trait Answerer: Send + Sync + 'static {
+    /// The answer; none: not here (not the leader, for one).
+    async fn answer(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
+
+    /// Another member says that this one has been removed for good.
+    fn removed(&self);
+
+    /// Whether a member was removed for good.
+    fn was_removed(&self, id: u64) -> bool;
+}

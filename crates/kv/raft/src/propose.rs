@@ -1,0 +1,115 @@
+//! Group commit: what waits becomes one entry.
+
+use crate::state::StateMachine;
+use crate::types::{Commands, Raft};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{mpsc, oneshot};
+
+/// Entries under way: one being synced, one behind it; the rest gathers.
+const IN_FLIGHT: usize = 2;
+/// An entry is closed at this size.
+const ENTRY_BYTES: usize = 1 << 20;
+
+/// Encoded commands, and who is to be told how it went.
+pub(crate) struct Proposal {
+    pub commands: Bytes,
+    pub origin: Origin,
+}
+
+/// Where commands come from.
+pub(crate) enum Origin {
+    /// A request of this member; its answer comes from the state machine.
+    Here(u64),
+    /// Another member: told whether they were committed.
+    Elsewhere(oneshot::Sender<bool>),
+    /// Nobody waits.
+    Nobody,
+}
+
+/// Counters for metrics.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub pending: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+pub(crate) async fn run(
+    raft: Raft,
+    machine: Arc<dyn StateMachine>,
+    mut inbox: mpsc::UnboundedReceiver<Proposal>,
+    counters: Arc<Counters>,
+) {
+    let mut flying = FuturesUnordered::new();
+    let mut left: Option<Proposal> = None;
+    loop {
+        if flying.len() >= IN_FLIGHT {
+            flying.next().await;
+            continue;
+        }
+        let first = match left.take() {
+            Some(first) => first,
+            None => tokio::select! {
+                biased;
+                Some(()) = flying.next(), if !flying.is_empty() => continue,
+                first = inbox.recv() => match first {
+                    Some(first) => first,
+                    None => return,
+                },
+            },
+        };
+        let (batch, origins, rest) = gather(first, &mut inbox);
+        left = rest;
+        let count = origins.len() as u64;
+        counters.pending.fetch_add(count, Ordering::Relaxed);
+        let (raft, machine, counters) = (raft.clone(), machine.clone(), counters.clone());
+        flying.push(async move {
+            let committed = match raft.client_write_ff(Commands(batch)).await {
+                Ok(receiver) => matches!(receiver.await, Ok(Ok(_))),
+                Err(_) => false,
+            };
+            counters.pending.fetch_sub(count, Ordering::Relaxed);
+            if !committed {
+                counters.failed.fetch_add(count, Ordering::Relaxed);
+            }
+            tell(origins, committed, &*machine);
+        });
+    }
+}
+
+type Gathered = (Bytes, Vec<Origin>, Option<Proposal>);
+
+fn gather(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>) -> Gathered {
+    let Ok(second) = inbox.try_recv() else {
+        return (first.commands, vec![first.origin], None);
+    };
+    let mut batch = BytesMut::with_capacity(first.commands.len() + second.commands.len());
+    batch.extend_from_slice(&first.commands);
+    let mut origins = vec![first.origin];
+    let mut next = Some(second);
+    while let Some(proposal) = next {
+        if batch.len() + proposal.commands.len() > ENTRY_BYTES {
+            return (batch.freeze(), origins, Some(proposal));
+        }
+        batch.extend_from_slice(&proposal.commands);
+        origins.push(proposal.origin);
+        next = inbox.try_recv().ok();
+    }
+    (batch.freeze(), origins, None)
+}
+
+fn tell(origins: Vec<Origin>, committed: bool, machine: &dyn StateMachine) {
+    let mut lost = Vec::new();
+    for origin in origins {
+        match origin {
+            Origin::Here(request) if !committed => lost.push(request),
+            Origin::Elsewhere(sender) => drop(sender.send(committed)),
+            Origin::Here(_) | Origin::Nobody => {}
+        }
+    }
+    if !lost.is_empty() {
+        machine.lost(&lost);
+    }
+}

@@ -1,0 +1,199 @@
+//! Answering other members' calls.
+
+use crate::codec;
+use crate::elector;
+use crate::node::Shared;
+use crate::pb;
+use crate::pb::append_response::Outcome;
+use crate::pb::peer_server::{Peer, PeerServer};
+use crate::propose::{Origin, Proposal};
+use crate::transport::{MAX_MESSAGE, REMOVED, check};
+use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
+use bytes::BytesMut;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The gRPC service for other members.
+#[derive(Clone)]
+pub struct PeerService {
+    shared: Arc<Shared>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn stopped(e: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("this member is stopping: {e}"))
+}
+
+fn incomplete() -> Status {
+    Status::invalid_argument("the message is incomplete")
+}
+
+impl PeerService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        PeerService { shared }
+    }
+
+    /// As a service of a gRPC server.
+    pub fn into_server(self) -> PeerServer<PeerService> {
+        PeerServer::new(self).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+    }
+
+    fn caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
+        let from = check(request.metadata(), self.shared.transport.cluster, self.shared.member)?;
+        if self.shared.answerer.was_removed(from) {
+            return Err(Status::permission_denied(REMOVED));
+        }
+        Ok(from)
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    async fn append(&self, request: Request<pb::AppendRequest>) -> Answer<pb::AppendResponse> {
+        self.caller(&request)?;
+        let message = request.into_inner();
+        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
+        let entries: Option<Vec<_>> = message.entries.into_iter().map(codec::entry_from_message).collect();
+        let rpc = AppendEntriesRequest {
+            vote,
+            prev_log_id: message.previous.map(LogId::from),
+            entries: entries.ok_or_else(incomplete)?,
+            leader_commit: message.committed.map(LogId::from),
+        };
+        let answer = self.shared.raft.append_entries(rpc).await.map_err(stopped)?;
+        let (outcome, higher) = match answer {
+            AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => (Outcome::Success, None),
+            AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
+            AppendEntriesResponse::HigherVote(vote) => (Outcome::Higher, Some((&vote).into())),
+        };
+        if outcome != Outcome::Higher {
+            self.shared.heard_now();
+        }
+        Ok(Response::new(pb::AppendResponse { outcome: outcome.into(), higher }))
+    }
+
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> Answer<pb::VoteResponse> {
+        self.caller(&request)?;
+        let message = request.into_inner();
+        let last = message.last.map(LogId::from);
+        if !message.transfer && self.shared.has_leader() {
+            // There is a leader: whoever asks has only not heard of it.
+            let (vote, last) = self.shared.vote_and_last();
+            let answer =
+                pb::VoteResponse { ballot: Some((&vote).into()), granted: false, last: last.as_ref().map(Into::into) };
+            return Ok(Response::new(answer));
+        }
+        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
+        let answer = self.shared.raft.vote(VoteRequest::new(vote, last)).await.map_err(stopped)?;
+        Ok(Response::new(pb::VoteResponse {
+            ballot: Some((&answer.vote).into()),
+            granted: answer.vote_granted,
+            last: answer.last_log_id.as_ref().map(Into::into),
+        }))
+    }
+
+    async fn pre_vote(&self, request: Request<pb::PreVoteRequest>) -> Answer<pb::PreVoteResponse> {
+        self.caller(&request)?;
+        let theirs = request.into_inner().last.map(LogId::from);
+        let (_, mine) = self.shared.vote_and_last();
+        let shared = &self.shared;
+        let leading = shared.leading() && shared.lease_holds();
+        let granted = elector::would_vote(shared.heard(), shared.election_timeout(), leading, mine, theirs);
+        Ok(Response::new(pb::PreVoteResponse { granted }))
+    }
+
+    async fn install(&self, request: Request<Streaming<pb::InstallRequest>>) -> Answer<pb::InstallResponse> {
+        self.caller(&request)?;
+        let mut stream = request.into_inner();
+        let head = stream.message().await?.and_then(|first| first.head).ok_or_else(incomplete)?;
+        let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
+        tracing::info!("receiving the state from the leader");
+        let path = receive(&self.shared, stream).await?;
+        let last_membership: Membership = codec::membership_from_bytes(&head.membership);
+        let last_log_id = head.last.map(LogId::from);
+        let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
+        let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
+        let snapshot = Snapshot { meta, snapshot: Box::new(Picture::Received(path)) };
+        let answer = self.shared.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
+        self.shared.heard_now();
+        tracing::info!("the state from the leader is in place");
+        Ok(Response::new(pb::InstallResponse { ballot: Some((&answer.vote).into()) }))
+    }
+
+    async fn forward(&self, request: Request<pb::ForwardRequest>) -> Answer<pb::ForwardResponse> {
+        self.caller(&request)?;
+        if !self.shared.leading() {
+            return Ok(Response::new(pb::ForwardResponse { accepted: false, committed: false }));
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.shared.propose_batch(request.into_inner().commands, sender);
+        let committed = receiver.await.unwrap_or(false);
+        Ok(Response::new(pb::ForwardResponse { accepted: true, committed }))
+    }
+
+    async fn read_index(&self, request: Request<pb::Nothing>) -> Answer<pb::ReadIndexResponse> {
+        self.caller(&request)?;
+        let index = self.shared.confirm(Duration::from_secs(2)).await;
+        let answer = pb::ReadIndexResponse { certain: index.is_some(), index: index.unwrap_or_default() };
+        Ok(Response::new(answer))
+    }
+
+    async fn transfer(&self, request: Request<pb::Nothing>) -> Answer<pb::Nothing> {
+        self.caller(&request)?;
+        self.shared.stand().await.map_err(stopped)?;
+        Ok(Response::new(pb::Nothing {}))
+    }
+
+    async fn ask(&self, request: Request<pb::AskRequest>) -> Answer<pb::AskResponse> {
+        // Somebody who is about to join knows the cluster's address, not its identifier.
+        let joining = request.metadata().get("kvstore-joining").is_some();
+        let from = if joining { 0 } else { self.caller(&request)? };
+        let message = request.into_inner();
+        let body = self.shared.answerer.answer(from, message.kind, message.body).await;
+        Ok(Response::new(pb::AskResponse { answered: body.is_some(), body: body.unwrap_or_default() }))
+    }
+}
+
+impl Shared {
+    pub(crate) fn propose_batch(&self, commands: Vec<bytes::Bytes>, sender: oneshot::Sender<bool>) {
+        let mut batch = BytesMut::with_capacity(commands.iter().map(bytes::Bytes::len).sum());
+        for command in commands {
+            batch.extend_from_slice(&command);
+        }
+        // The receiver ends with the process only.
+        let _ = self.proposals.send(Proposal { commands: batch.freeze(), origin: Origin::Elsewhere(sender) });
+    }
+}
+
+static RECEIVED: AtomicU64 = AtomicU64::new(0);
+
+/// Writes the rows to a file and checks that they are all there.
+async fn receive(shared: &Shared, mut stream: Streaming<pb::InstallRequest>) -> Result<PathBuf, Status> {
+    let failed = |e: std::io::Error| Status::internal(format!("the state can't be written: {e}"));
+    // Two leaders, one of them deposed, may both send theirs.
+    let number = RECEIVED.fetch_add(1, Ordering::Relaxed);
+    let path = shared.spool.join(format!("received-{number}.tmp"));
+    let mut file = std::fs::File::create(&path).map_err(failed)?;
+    let mut checksum = 0;
+    while let Some(message) = stream.message().await? {
+        shared.heard_now();
+        if message.last {
+            if message.checksum != checksum {
+                return Err(Status::data_loss("the state was damaged on the way"));
+            }
+            file.sync_all().map_err(failed)?;
+            return Ok(path);
+        }
+        checksum = crc32c::crc32c_append(checksum, &message.rows);
+        file.write_all(&(message.rows.len() as u64).to_le_bytes()).map_err(failed)?;
+        file.write_all(&message.rows).map_err(failed)?;
+    }
+    Err(Status::data_loss("the state ended early"))
+}

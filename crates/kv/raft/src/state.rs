@@ -1,0 +1,119 @@
+//! The state machine as openraft sees it.
+
+use crate::codec;
+use crate::types::{Applied, Entry, LogId, Membership, Picture, Snapshot, SnapshotMeta, StorageError, Types};
+use async_trait::async_trait;
+use bytes::Bytes;
+use openraft::storage::RaftStateMachine;
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What entries are applied to. Positions and memberships are opaque: kept with the state, given back as they were.
+#[async_trait]
+pub trait StateMachine: Send + Sync + 'static {
+    /// Position of the last applied entry and the membership then; empty: none.
+    fn place(&self) -> (Bytes, Bytes);
+
+    /// Applies an entry. The position goes with the state, the membership too if there is a new one.
+    fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>);
+
+    /// Commands of this member that will not be applied because leadership was lost.
+    fn lost(&self, requests: &[u64]);
+
+    /// Makes what was applied until now durable.
+    async fn flush(&self) -> Result<(), String>;
+
+    /// A picture of the state as of now.
+    async fn picture(&self) -> Result<Box<dyn Rows>, String>;
+
+    /// Replaces the state by the one in a file of rows.
+    async fn install(&self, rows: &Path) -> Result<(), String>;
+}
+
+/// The rows of a picture.
+pub trait Rows: Send {
+    /// Position and membership of the picture.
+    fn place(&self) -> (Bytes, Bytes);
+    /// The next encoded rows; none after the last.
+    fn next(&mut self) -> Result<Option<Bytes>, String>;
+}
+
+/// Carries entries to the state machine.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub machine: Arc<dyn StateMachine>,
+}
+
+fn place(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
+    let (position, membership) = machine.place();
+    (codec::position_from_bytes(&position), codec::membership_from_bytes(&membership))
+}
+
+impl State {
+    fn meta(&self) -> Option<SnapshotMeta> {
+        let (last_log_id, last_membership) = place(&*self.machine);
+        let id = last_log_id?;
+        Some(SnapshotMeta { last_log_id, last_membership, snapshot_id: id.to_string() })
+    }
+}
+
+impl RaftSnapshotBuilder<Types> for State {
+    async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
+        let meta = self.meta().unwrap_or_default();
+        let flushed = self.machine.flush().await;
+        flushed.map_err(|reason| StorageIOError::write_snapshot(None, openraft::AnyError::error(reason)))?;
+        Ok(Snapshot { meta, snapshot: Box::new(Picture::Live) })
+    }
+}
+
+impl RaftStateMachine<Types> for State {
+    type SnapshotBuilder = State;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, Membership), StorageError> {
+        Ok(place(&*self.machine))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Applied>, StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut answers = Vec::new();
+        for entry in entries {
+            let position = codec::position_to_bytes(&entry.log_id);
+            let (membership, commands) = match entry.payload {
+                EntryPayload::Blank => (None, None),
+                EntryPayload::Normal(commands) => (None, Some(commands.0)),
+                EntryPayload::Membership(membership) => {
+                    let stored = Membership::new(Some(entry.log_id), membership);
+                    (Some(codec::membership_to_bytes(&stored)), None)
+                }
+            };
+            self.machine.apply(entry.log_id.index, position, membership, commands);
+            answers.push(Applied);
+        }
+        Ok(answers)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
+        self.clone()
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Picture>, StorageError> {
+        Ok(Box::new(Picture::Live))
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Box<Picture>) -> Result<(), StorageError> {
+        let failed =
+            |reason: String| StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason));
+        match *snapshot {
+            Picture::Received(path) => Ok(self.machine.install(&path).await.map_err(failed)?),
+            Picture::Live => Ok(()),
+        }
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
+        Ok(self.meta().map(|meta| Snapshot { meta, snapshot: Box::new(Picture::Live) }))
+    }
+}

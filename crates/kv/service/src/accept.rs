@@ -1,0 +1,136 @@
+//! The accept loop for clients: as everybody's, but for the authorities that old clients send.
+
+use crate::tolerant::Tolerant;
+use base_serve::Peer;
+use base_tls::rustls::ServerConfig;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+
+/// For a handshake, or a request's headers.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// For open requests after the end was asked for.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Serves until `shutdown`.
+pub(crate) async fn serve<S>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    service: S,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let graceful = GracefulShutdown::new();
+    let http = Arc::new(builder());
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
+                tokio::spawn(connection(stream, tls, http, service, graceful.watcher()));
+            }
+            Err(error) => {
+                // Out of file descriptors, or the peer is gone again.
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    // Whoever is still there then is cut off.
+    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(DEADLINE).max_buf_size(64 << 10);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(20_000)
+        .max_header_list_size(64 << 10)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(8 << 20)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    http
+}
+
+async fn connection<S>(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    http: Arc<auto::Builder<TokioExecutor>>,
+    service: S,
+    watcher: Watcher,
+) where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    // A socket that refuses the option still works.
+    let _ = stream.set_nodelay(true);
+    let Ok(addr) = stream.peer_addr() else { return };
+    let Some(tls) = tls else {
+        let peer = Peer { addr, certificates: Arc::new([]) };
+        return drive(stream, peer, &http, service, watcher).await;
+    };
+    if tokio::time::timeout(DEADLINE, plain(&stream)).await.unwrap_or(true) {
+        return refuse_plain(stream).await;
+    }
+    match tokio::time::timeout(DEADLINE, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let certificates = shown.iter().map(|certificate| certificate.to_vec()).collect();
+            drive(stream, Peer { addr, certificates }, &http, service, watcher).await;
+        }
+        Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(peer = %addr, "TLS handshake took too long"),
+    }
+}
+
+/// Whether what comes is not the beginning of a handshake.
+async fn plain(stream: &TcpStream) -> bool {
+    const HANDSHAKE: u8 = 0x16;
+    let mut first = [0];
+    let seen = stream.peek(&mut first).await;
+    !(matches!(seen, Ok(1)) && first == [HANDSHAKE])
+}
+
+/// Says in plain text what is wrong, as Go's servers do.
+async fn refuse_plain(mut stream: TcpStream) {
+    let answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    // Whoever is gone does not need to know.
+    let _ = stream.write_all(answer.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn drive<T, S>(io: T, peer: Peer, http: &auto::Builder<TokioExecutor>, service: S, watcher: Watcher)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let addr = peer.addr;
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        service.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(Tolerant::new(io)), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(peer = %addr, %error, "connection ended");
+    }
+}

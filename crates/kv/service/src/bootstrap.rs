@@ -1,0 +1,218 @@
+//! Who this member is, and which cluster it belongs to.
+//!
+//! A data folder says so itself. Without one: the initial cluster says so (a new cluster), or the members of a running one
+//! do (an existing cluster). Identifiers are made as etcd makes them: of peer URLs and token.
+
+use crate::questions::{self, ClusterInfo};
+use crate::settings::{ClusterState, Serve};
+use crate::urls;
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use kv_raft::{Node, PeerTls};
+use kv_wal::Identity;
+use prost::Message;
+use proto_etcd::etcdserverpb::Member;
+use sha1::{Digest, Sha1};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a member starts with.
+#[derive(Clone, Debug)]
+pub(crate) struct Bootstrap {
+    pub identity: Identity,
+    /// Members known before the log says who they are.
+    pub members: Vec<Member>,
+    /// Voters to begin a new cluster with; empty: there is one already.
+    pub begin: BTreeSet<u64>,
+}
+
+/// A member's identifier.
+pub(crate) fn member_id(peer_urls: &[String], salt: &str) -> u64 {
+    let mut sorted = peer_urls.to_vec();
+    sorted.sort();
+    first_bytes(Sha1::new().chain_update(sorted.concat()).chain_update(salt))
+}
+
+/// A cluster's identifier.
+pub(crate) fn cluster_id(members: &BTreeSet<u64>) -> u64 {
+    first_bytes(members.iter().fold(Sha1::new(), |hash, id| hash.chain_update(id.to_be_bytes())))
+}
+
+fn first_bytes(hash: Sha1) -> u64 {
+    hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The members that the flags name.
+pub(crate) fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<Member>> {
+    let listed = urls::parse_cluster(initial_cluster)?;
+    let members = listed.into_iter().map(|(name, peer_ur_ls)| {
+        let id = member_id(&peer_ur_ls, token);
+        Member { id, name, peer_ur_ls, ..Member::default() }
+    });
+    Ok(members.collect())
+}
+
+/// Decides for a member without data.
+pub(crate) async fn first_start(
+    flags: &Serve,
+    initial_cluster: &str,
+    peer_urls: &[String],
+    tls: &PeerTls,
+) -> Result<Bootstrap> {
+    let members = initial_members(initial_cluster, &flags.initial_cluster_token)?;
+    let mine = members.iter().find(|member| member.name == flags.name).with_context(|| {
+        format!(
+            "--name {:?} is not in --initial-cluster {initial_cluster:?}: add it there, as {}=PEER-URL",
+            flags.name, flags.name
+        )
+    })?;
+    let advertised: BTreeSet<&String> = peer_urls.iter().collect();
+    if advertised != mine.peer_ur_ls.iter().collect() {
+        bail!(
+            "--initial-cluster has {:?} for {:?}, but --initial-advertise-peer-urls is {peer_urls:?}: make them the same",
+            mine.peer_ur_ls,
+            flags.name
+        );
+    }
+    match flags.initial_cluster_state {
+        ClusterState::New => begin(&members, mine, tls).await,
+        ClusterState::Existing => join(&members, mine, tls).await,
+    }
+}
+
+/// The voters of a new cluster whose first start may have been interrupted after the folder was claimed and before the log
+/// had its first entry; with an entry in the log, they are not looked at.
+pub(crate) fn unfinished(flags: &Serve, identity: Identity, members: &[Member]) -> BTreeSet<u64> {
+    let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let new = matches!(flags.initial_cluster_state, ClusterState::New) && cluster_id(&voters) == identity.cluster;
+    if new && voters.contains(&identity.member) { voters } else { BTreeSet::new() }
+}
+
+/// Refuses to start with a folder of another cluster than that of the members that answer at the other peer URLs.
+pub(crate) async fn check_cluster(
+    flags: &Serve,
+    folder: &Path,
+    identity: Identity,
+    members: &[Member],
+    tls: &PeerTls,
+) -> Result<()> {
+    let others: Vec<Member> = members.iter().filter(|member| member.name != flags.name).cloned().collect();
+    let mine = Member { name: flags.name.clone(), ..Member::default() };
+    let infos = running(&others, &mine, tls, Duration::from_millis(400)).await;
+    match infos.first() {
+        Some(info) if infos.iter().all(|info| info.cluster != identity.cluster) => bail!(
+            "the data folder {} is of cluster {:x}, and the members at the peer URLs in --initial-cluster are of cluster {:x}: \
+             correct --initial-cluster, or give a folder of that cluster, or an empty one, with --data-dir",
+            folder.display(),
+            identity.cluster,
+            info.cluster
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to start one member with the folder of another: neither the name nor the peer URLs are those of its owner.
+/// Either may change alone.
+pub(crate) fn check_member(
+    flags: &Serve,
+    folder: &Path,
+    identity: Identity,
+    members: &[Member],
+    owner: Option<&str>,
+) -> Result<()> {
+    let Some(owner) = owner.filter(|owner| !owner.is_empty() && *owner != flags.name) else { return Ok(()) };
+    let other = members.iter().any(|member| member.name == flags.name && member.id != identity.member);
+    if other {
+        bail!(
+            "the data folder {} is that of member {owner:?}, and --name is {:?} with other peer URLs: start {owner:?} with it, or give \
+             {:?} a folder of its own with --data-dir",
+            folder.display(),
+            flags.name,
+            flags.name
+        );
+    }
+    Ok(())
+}
+
+async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
+    let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let identity = Identity { cluster: cluster_id(&voters), member: mine.id };
+    for info in running(members, mine, tls, Duration::from_millis(400)).await {
+        if info.cluster != identity.cluster {
+            bail!(
+                "cluster ID mismatch: the members at these addresses are of cluster {:x}, and --initial-cluster and \
+                 --initial-cluster-token give {:x}; check both flags, or use --initial-cluster-state=existing to join",
+                info.cluster,
+                identity.cluster
+            );
+        }
+        let started = info.members.iter().any(|member| member.id == mine.id && !member.client_ur_ls.is_empty());
+        if started || info.removed.contains(&mine.id) {
+            bail!(
+                "member {:x} has already been bootstrapped, and its data folder is empty; to replace it, remove it with \
+                 `member remove`, add it again, and start it with --initial-cluster-state=existing",
+                mine.id
+            );
+        }
+    }
+    Ok(Bootstrap { identity, members: members.to_vec(), begin: voters })
+}
+
+async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
+    let infos = running(members, mine, tls, Duration::from_secs(5)).await;
+    let info = infos.into_iter().next().context(
+        "no member of the existing cluster answers at the peer URLs in --initial-cluster: check them, and that the cluster runs",
+    )?;
+    let same = |member: &&Member| {
+        member.peer_ur_ls.iter().collect::<BTreeSet<_>>() == mine.peer_ur_ls.iter().collect::<BTreeSet<_>>()
+    };
+    let me = info.members.iter().find(same).with_context(|| {
+        format!(
+            "the existing cluster has no member with the peer URLs {:?}: announce it first with `member add`",
+            mine.peer_ur_ls
+        )
+    })?;
+    if !me.name.is_empty() && !me.client_ur_ls.is_empty() {
+        bail!(
+            "member {:x} has already been bootstrapped, and its data folder is empty; remove it with `member remove` and add it again",
+            me.id
+        );
+    }
+    let identity = Identity { cluster: info.cluster, member: me.id };
+    Ok(Bootstrap { identity, members: info.members, begin: BTreeSet::new() })
+}
+
+/// What the other members that answer say of their cluster.
+async fn running(members: &[Member], mine: &Member, tls: &PeerTls, patience: Duration) -> Vec<ClusterInfo> {
+    let others = members.iter().filter(|member| member.name != mine.name);
+    let urls: Vec<String> = others.flat_map(|member| member.peer_ur_ls.clone()).collect();
+    let asked = urls.into_iter().map(|url| async move {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let call = Node::ask_url(&url, tls.clone(), questions::MEMBERS, Bytes::new());
+            match tokio::time::timeout_at(deadline, call).await {
+                Ok(Ok(Some(answer))) => return ClusterInfo::decode(answer).ok(),
+                Ok(_) if tokio::time::Instant::now() + Duration::from_millis(200) < deadline => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                _ => return None,
+            }
+        }
+    });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn identifiers_are_those_that_etcd_gives() {
+        // A default etcd: member 8e9e05c52164694d of cluster cdf818194e3a8c32.
+        let members = initial_members("default=http://localhost:2380", "etcd-cluster").unwrap();
+        assert_eq!(members[0].id, 0x8e9e_05c5_2164_694d);
+        assert_eq!(cluster_id(&BTreeSet::from([members[0].id])), 0xcdf8_1819_4e3a_8c32);
+    }
+}

@@ -1,0 +1,204 @@
+//! What every service uses: proposing, reading, headers, who calls.
+
+use crate::auth_tokens::Tokens;
+use crate::meters::Meters;
+use bytes::BytesMut;
+use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, encode_into};
+use kv_mvcc::{Hub, Store};
+use kv_raft::{Directory, Node, NodeError};
+use kv_wal::Identity;
+use proto_etcd::etcdserverpb::ResponseHeader;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status};
+
+/// Bounds and times of a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub max_request: usize,
+    pub request_timeout: Duration,
+    pub min_lease_ttl: i64,
+    pub quota: u64,
+    pub progress_interval: Duration,
+    pub bcrypt_cost: u32,
+    pub client_cert_auth: bool,
+    pub max_learners: usize,
+}
+
+/// A running member.
+pub(crate) struct Core {
+    pub identity: Identity,
+    pub machine: Arc<Machine>,
+    pub node: Node,
+    pub hub: Arc<Hub>,
+    pub directory: Arc<Directory>,
+    pub tokens: Tokens,
+    pub meters: Arc<Meters>,
+    pub bounds: Bounds,
+    pub shutdown: CancellationToken,
+    pub initial: Vec<proto_etcd::etcdserverpb::Member>,
+    pub on_removed: Box<dyn Fn() + Send + Sync>,
+    /// Folder for files that are made and sent.
+    pub spool: std::path::PathBuf,
+}
+
+/// A refusal as gRPC has it.
+pub(crate) fn status(refusal: Refusal) -> Status {
+    let code = match refusal.code() {
+        Code::InvalidArgument => tonic::Code::InvalidArgument,
+        Code::NotFound => tonic::Code::NotFound,
+        Code::OutOfRange => tonic::Code::OutOfRange,
+        Code::FailedPrecondition => tonic::Code::FailedPrecondition,
+        Code::PermissionDenied => tonic::Code::PermissionDenied,
+        Code::Unauthenticated => tonic::Code::Unauthenticated,
+        Code::ResourceExhausted => tonic::Code::ResourceExhausted,
+        Code::Unavailable => tonic::Code::Unavailable,
+        Code::DataLoss => tonic::Code::DataLoss,
+        Code::Canceled => tonic::Code::Cancelled,
+        Code::Internal => tonic::Code::Internal,
+        Code::Unimplemented => tonic::Code::Unimplemented,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+fn of_node(error: &NodeError) -> Refusal {
+    match error {
+        NodeError::NoLeader => Refusal::NoLeader,
+        NodeError::NotLeader => Refusal::NotLeader,
+        NodeError::TimedOut => Refusal::TimedOut,
+        NodeError::Storage(_) | NodeError::Raft(_) => Refusal::Stopped,
+    }
+}
+
+impl Core {
+    pub fn store(&self) -> &Arc<Store> {
+        self.machine.store()
+    }
+
+    /// A header with the present revision.
+    pub fn header(&self) -> Option<ResponseHeader> {
+        self.header_at(self.store().revision())
+    }
+
+    pub fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
+        Some(ResponseHeader {
+            cluster_id: self.identity.cluster,
+            member_id: self.identity.member,
+            revision,
+            raft_term: self.node.term(),
+        })
+    }
+
+    /// This member was removed: it stops.
+    pub fn removed(&self) {
+        (self.on_removed)();
+    }
+
+    /// Whether this member has no vote yet.
+    pub fn is_learner(&self) -> bool {
+        self.machine.members(|members| members.get(self.identity.member).is_some_and(|member| member.is_learner))
+    }
+
+    /// Refuses what a learner does not do.
+    pub fn not_for_learners(&self) -> Result<(), Status> {
+        if self.is_learner() { Err(status(Refusal::NotForLearner)) } else { Ok(()) }
+    }
+
+    /// Proposes a command and waits until it is applied here.
+    pub async fn submit(&self, caller: &Caller, command: Command) -> Result<(Outcome, Option<ResponseHeader>), Status> {
+        let (outcome, revision) = self.submit_raw(caller, command).await.map_err(status)?;
+        Ok((outcome, self.header_at(revision)))
+    }
+
+    pub async fn submit_raw(&self, caller: &Caller, command: Command) -> Result<(Outcome, i64), Refusal> {
+        self.machine.check_command(caller, &command)?;
+        let (request, receiver) = self.machine.wait();
+        let envelope = Envelope {
+            origin: self.identity.member,
+            request,
+            user: caller.user.clone(),
+            auth_revision: caller.auth_revision,
+            internal: caller.internal,
+            command: Some(command),
+        };
+        let mut bytes = BytesMut::new();
+        encode_into(&mut bytes, &envelope);
+        if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
+            self.machine.give_up(request);
+            return Err(Refusal::TooLarge);
+        }
+        if let Err(e) = self.propose(bytes.freeze(), request).await {
+            self.machine.give_up(request);
+            return Err(e);
+        }
+        tokio::select! {
+            reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
+                Ok(Ok(reply)) => reply.result.map(|outcome| (outcome, reply.revision)),
+                Ok(Err(_)) => Err(Refusal::LeaderChanged),
+                Err(_) => {
+                    self.machine.give_up(request);
+                    Err(Refusal::TimedOut)
+                }
+            },
+            () = self.shutdown.cancelled() => Err(Refusal::Stopped),
+        }
+    }
+
+    /// Hands a command to the leader, waiting a moment for one where there is none.
+    async fn propose(&self, command: bytes::Bytes, request: u64) -> Result<(), Refusal> {
+        let deadline = tokio::time::Instant::now() + self.bounds.request_timeout;
+        loop {
+            match self.node.propose(command.clone(), request) {
+                Ok(()) => return Ok(()),
+                Err(NodeError::NoLeader) => {}
+                Err(e) => return Err(of_node(&e)),
+            }
+            let known = {
+                let status = self.node.status();
+                (status.term, status.leader)
+            };
+            tokio::select! {
+                () = self.node.changed(known) => {}
+                () = tokio::time::sleep_until(deadline) => return Err(Refusal::TimedOut),
+            }
+        }
+    }
+
+    /// Returns when reads see everything acknowledged before.
+    pub async fn read_barrier(&self) -> Result<(), Status> {
+        if self.node.is_current() {
+            return Ok(());
+        }
+        let barrier = self.node.read_barrier(self.bounds.request_timeout);
+        tokio::select! {
+            done = barrier => done.map_err(|e| status(match e { NodeError::TimedOut => Refusal::TimedOut, e => of_node(&e) })),
+            () = self.shutdown.cancelled() => Err(status(Refusal::Stopped)),
+        }
+    }
+
+    /// On whose behalf a request comes: its token, or else its certificate.
+    pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        if !self.machine.auth(|auth| auth.enabled) {
+            return Ok(Caller::default());
+        }
+        if let Some(token) = token(request) {
+            return self.tokens.caller(&token).ok_or_else(|| status(Refusal::InvalidToken));
+        }
+        let name = request.extensions().get::<base_serve::Peer>().filter(|_| self.bounds.client_cert_auth);
+        let user = name.and_then(|peer| common_name(peer.certificates.first()?)).unwrap_or_default();
+        Ok(Caller { user, ..Caller::default() })
+    }
+}
+
+/// The token that a request brings.
+pub(crate) fn token<T>(request: &Request<T>) -> Option<String> {
+    let token = request.metadata().get("token").or_else(|| request.metadata().get("authorization"))?;
+    Some(token.to_str().unwrap_or_default().to_owned())
+}
+
+fn common_name(certificate: &[u8]) -> Option<String> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    Some(name.to_owned())
+}

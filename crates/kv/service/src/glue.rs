@@ -1,0 +1,128 @@
+//! The state machine as replication uses it.
+
+use async_trait::async_trait;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};
+use kv_raft::{Rows, StateMachine};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The rows that are being installed.
+const INSTALLING: &str = "installing.rows";
+
+/// Applies entries to the machine.
+pub(crate) struct Glue(pub Arc<Machine>);
+
+#[async_trait]
+impl StateMachine for Glue {
+    fn place(&self) -> (Bytes, Bytes) {
+        let place = self.0.place();
+        (place.position, place.membership)
+    }
+
+    fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>) {
+        self.0.apply(index, position, membership, commands);
+    }
+
+    fn lost(&self, requests: &[u64]) {
+        for request in requests {
+            self.0.give_up(*request);
+        }
+    }
+
+    async fn flush(&self) -> Result<(), String> {
+        self.0.flush().await.map_err(|e| e.to_string())
+    }
+
+    async fn picture(&self) -> Result<Box<dyn Rows>, String> {
+        let reader = self.0.picture().await.map_err(|e| e.to_string())?;
+        Ok(Box::new(Encoded(reader)))
+    }
+
+    async fn install(&self, rows: &Path) -> Result<(), String> {
+        // Under this name it is found again if the process ends before it is all installed.
+        let kept = rows.with_file_name(INSTALLING);
+        std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
+        let folder = kept.parent().unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| e.to_string())?;
+        self.install_kept(&kept).await
+    }
+}
+
+impl Glue {
+    /// Repeats an installation that was interrupted, and removes what was received and not installed.
+    pub async fn resume(&self, folder: &Path) -> Result<(), String> {
+        let kept = folder.join(INSTALLING);
+        if self.0.incomplete() {
+            self.install_kept(&kept).await.map_err(|e| format!("{}: {e}", kept.display()))?;
+        }
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            // What stays takes space and does no harm.
+            let _ = std::fs::remove_file(entry.path());
+        }
+        Ok(())
+    }
+
+    async fn install_kept(&self, rows: &Path) -> Result<(), String> {
+        let mut file = BufReader::new(File::open(rows).map_err(|e| e.to_string())?);
+        let installed = self.0.install(|| read_chunk(&mut file)).await;
+        installed.map_err(|e| e.to_string())?;
+        // It has served; if it stays, the next one replaces it.
+        let _ = std::fs::remove_file(rows);
+        Ok(())
+    }
+}
+
+struct Encoded(SnapshotReader);
+
+impl Rows for Encoded {
+    fn place(&self) -> (Bytes, Bytes) {
+        let place = self.0.place();
+        (place.position.clone(), place.membership.clone())
+    }
+
+    fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let rows = self.0.next_rows().map_err(|e| e.to_string())?;
+        Ok(rows.map(|rows| encode(&rows)))
+    }
+}
+
+fn encode(rows: &[SnapshotItem]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    for (table, key, value) in rows {
+        bytes.put_u8(*table);
+        bytes.put_u32(key.len() as u32);
+        bytes.put_slice(key);
+        bytes.put_u32(value.len() as u32);
+        bytes.put_slice(value);
+    }
+    bytes.freeze()
+}
+
+fn decode(mut bytes: Bytes) -> Option<Vec<SnapshotItem>> {
+    let mut rows = Vec::new();
+    while bytes.has_remaining() {
+        let table = bytes.try_get_u8().ok()?;
+        let mut part = || {
+            let length = bytes.try_get_u32().ok()? as usize;
+            (length <= bytes.remaining()).then(|| bytes.split_to(length))
+        };
+        rows.push((table, part()?, part()?));
+    }
+    Some(rows)
+}
+
+fn read_chunk(file: &mut impl Read) -> Result<Option<Vec<SnapshotItem>>, MachineError> {
+    let damaged = || MachineError::Damaged("rows");
+    let mut length = [0; 8];
+    match file.read_exact(&mut length) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other.map_err(|_| damaged())?,
+    }
+    let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| damaged())?;
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes).map_err(|_| damaged())?;
+    decode(bytes.into()).map(Some).ok_or_else(damaged)
+}

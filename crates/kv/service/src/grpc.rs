@@ -1,0 +1,48 @@
+//! The etcd v3 services.
+
+mod auth;
+mod cluster;
+mod election;
+pub(crate) mod kv;
+pub(crate) mod lease;
+mod lock;
+mod maintenance;
+mod session;
+mod snapshot;
+pub(crate) mod watch;
+mod watch_stream;
+
+use crate::core::Core;
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::{v3electionpb, v3lockpb};
+use std::sync::Arc;
+use tonic::service::Routes;
+
+/// The longest message that is decoded: room for what is around a request of the allowed size; the exact bound is checked
+/// where it is proposed.
+pub(crate) fn decoding_limit(core: &Core) -> usize {
+    core.bounds.max_request + (512 << 10)
+}
+
+/// All services of a member.
+pub(crate) fn routes(core: &Arc<Core>) -> Routes {
+    let limit = decoding_limit(core);
+    let mut routes = Routes::builder();
+    macro_rules! sized {
+        ($service:expr) => {
+            $service.max_decoding_message_size(limit).max_encoding_message_size(usize::MAX)
+        };
+    }
+    routes.add_service(sized!(pb::kv_server::KvServer::new(kv::Kv(core.clone()))));
+    routes.add_service(sized!(pb::watch_server::WatchServer::new(watch::Watch)));
+    routes.add_service(sized!(pb::lease_server::LeaseServer::new(lease::Lease(core.clone()))));
+    routes.add_service(sized!(pb::cluster_server::ClusterServer::new(cluster::Cluster(core.clone()))));
+    routes.add_service(sized!(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(core.clone()))));
+    routes.add_service(sized!(pb::auth_server::AuthServer::new(auth::Auth(core.clone()))));
+    routes.add_service(sized!(v3lockpb::lock_server::LockServer::new(lock::Lock(core.clone()))));
+    routes.add_service(sized!(v3electionpb::election_server::ElectionServer::new(election::Election(core.clone()))));
+    routes.routes()
+}
+
+pub(crate) use cluster::change as member_change;
+pub(crate) use lease::answer as lease_answer;

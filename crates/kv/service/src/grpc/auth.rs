@@ -1,0 +1,213 @@
+//! Users and roles.
+
+use crate::core::{Core, status};
+use kv_machine::{Auth as Book, AuthError, Caller, Command, Nothing, ROOT, Refusal};
+use proto_etcd::etcdserverpb::auth_server;
+use proto_etcd::etcdserverpb::*;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// The Auth service.
+pub(crate) struct Auth(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn refused(error: AuthError) -> Status {
+    status(error.into())
+}
+
+impl Auth {
+    async fn change<T>(&self, request: &Request<T>, command: Command) -> Result<Option<ResponseHeader>, Status> {
+        let caller = self.0.caller(request)?;
+        self.0.not_for_learners()?;
+        Ok(self.0.submit(&caller, command).await?.1)
+    }
+
+    /// A password as it is stored. Costs time by design, so it has a thread of its own.
+    async fn hash(&self, password: String) -> Result<String, Status> {
+        let cost = self.0.bounds.bcrypt_cost;
+        let hashed = tokio::task::spawn_blocking(move || bcrypt::hash(password, cost)).await;
+        match hashed {
+            Ok(Ok(hashed)) => Ok(hashed),
+            _ => Err(Status::internal("a password can't be hashed")),
+        }
+    }
+
+    async fn look<T>(
+        &self,
+        caller: &Caller,
+        may: impl Fn(&Book, &Caller) -> bool,
+        look: impl Fn(&Book) -> Result<T, AuthError>,
+    ) -> Result<T, Status> {
+        self.0.not_for_learners()?;
+        self.0.read_barrier().await?;
+        let allowed = self.0.machine.auth(|auth| !auth.enabled || may(auth, caller));
+        if !allowed {
+            self.0.machine.check_admin(caller).map_err(status)?;
+        }
+        self.0.machine.auth(look).map_err(refused)
+    }
+}
+
+#[tonic::async_trait]
+impl auth_server::Auth for Auth {
+    async fn auth_enable(&self, request: Request<AuthEnableRequest>) -> Answer<AuthEnableResponse> {
+        let header = self.change(&request, Command::AuthEnable(Nothing {})).await?;
+        Ok(Response::new(AuthEnableResponse { header }))
+    }
+
+    async fn auth_disable(&self, request: Request<AuthDisableRequest>) -> Answer<AuthDisableResponse> {
+        let header = self.change(&request, Command::AuthDisable(Nothing {})).await?;
+        self.0.tokens.forget(None);
+        Ok(Response::new(AuthDisableResponse { header }))
+    }
+
+    async fn auth_status(&self, request: Request<AuthStatusRequest>) -> Answer<AuthStatusResponse> {
+        let caller = self.0.caller(&request)?;
+        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.read_barrier().await?;
+        let (enabled, auth_revision) = self.0.machine.auth(|auth| (auth.enabled, auth.revision));
+        Ok(Response::new(AuthStatusResponse { header: self.0.header(), enabled, auth_revision }))
+    }
+
+    async fn authenticate(&self, request: Request<AuthenticateRequest>) -> Answer<AuthenticateResponse> {
+        self.0.not_for_learners()?;
+        let AuthenticateRequest { name, password } = request.into_inner();
+        self.0.read_barrier().await?;
+        let stored = self.0.machine.auth(|auth| {
+            if !auth.enabled {
+                return Err(AuthError::NotEnabled);
+            }
+            let user = auth.user(&name).map_err(|_| AuthError::Failed)?;
+            let without = user.options.is_some_and(|options| options.no_password);
+            if without { Err(AuthError::Failed) } else { Ok(user.password.clone()) }
+        });
+        let stored = String::from_utf8_lossy(&stored.map_err(refused)?).into_owned();
+        let matches = tokio::task::spawn_blocking(move || bcrypt::verify(password, &stored).unwrap_or(false)).await;
+        if !matches.unwrap_or(false) {
+            return Err(refused(AuthError::Failed));
+        }
+        let token = self.0.tokens.issue(&name);
+        Ok(Response::new(AuthenticateResponse { header: self.0.header(), token }))
+    }
+
+    async fn user_add(&self, mut request: Request<AuthUserAddRequest>) -> Answer<AuthUserAddResponse> {
+        let caller = self.0.caller(&request)?;
+        self.0.machine.check_admin(&caller).map_err(status)?;
+        let user = request.get_mut();
+        let without = user.options.is_some_and(|options| options.no_password);
+        if user.hashed_password.is_empty() && !without {
+            user.hashed_password = self.hash(std::mem::take(&mut user.password)).await?;
+        }
+        user.password.clear();
+        let command = Command::UserAdd(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthUserAddResponse { header }))
+    }
+
+    async fn user_get(&self, request: Request<AuthUserGetRequest>) -> Answer<AuthUserGetResponse> {
+        let caller = self.0.caller(&request)?;
+        let name = request.into_inner().name;
+        let own = |_: &Book, caller: &Caller| caller.user == name;
+        let roles = self.look(&caller, own, |auth| Ok(auth.user(&name)?.roles.clone())).await?;
+        Ok(Response::new(AuthUserGetResponse { header: self.0.header(), roles }))
+    }
+
+    async fn user_list(&self, request: Request<AuthUserListRequest>) -> Answer<AuthUserListResponse> {
+        let caller = self.0.caller(&request)?;
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let users =
+            self.look(&caller, |_, _| false, |auth| Ok(auth.users().map(|user| text(&user.name)).collect())).await?;
+        Ok(Response::new(AuthUserListResponse { header: self.0.header(), users }))
+    }
+
+    async fn user_delete(&self, request: Request<AuthUserDeleteRequest>) -> Answer<AuthUserDeleteResponse> {
+        let command = Command::UserDelete(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        self.0.tokens.forget(Some(&request.get_ref().name));
+        Ok(Response::new(AuthUserDeleteResponse { header }))
+    }
+
+    async fn user_change_password(
+        &self,
+        mut request: Request<AuthUserChangePasswordRequest>,
+    ) -> Answer<AuthUserChangePasswordResponse> {
+        let caller = self.0.caller(&request)?;
+        self.0.machine.check_admin(&caller).map_err(status)?;
+        let change = request.get_mut();
+        if change.hashed_password.is_empty() {
+            change.hashed_password = self.hash(std::mem::take(&mut change.password)).await?;
+        }
+        change.password.clear();
+        let command = Command::UserChangePassword(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        self.0.tokens.forget(Some(&request.get_ref().name));
+        Ok(Response::new(AuthUserChangePasswordResponse { header }))
+    }
+
+    async fn user_grant_role(&self, request: Request<AuthUserGrantRoleRequest>) -> Answer<AuthUserGrantRoleResponse> {
+        let command = Command::UserGrantRole(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthUserGrantRoleResponse { header }))
+    }
+
+    async fn user_revoke_role(
+        &self,
+        request: Request<AuthUserRevokeRoleRequest>,
+    ) -> Answer<AuthUserRevokeRoleResponse> {
+        let command = Command::UserRevokeRole(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthUserRevokeRoleResponse { header }))
+    }
+
+    async fn role_add(&self, request: Request<AuthRoleAddRequest>) -> Answer<AuthRoleAddResponse> {
+        let command = Command::RoleAdd(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthRoleAddResponse { header }))
+    }
+
+    async fn role_get(&self, request: Request<AuthRoleGetRequest>) -> Answer<AuthRoleGetResponse> {
+        let caller = self.0.caller(&request)?;
+        let role = request.into_inner().role;
+        let own = |auth: &Book, caller: &Caller| {
+            auth.user(&caller.user).is_ok_and(|user| user.roles.contains(&role)) && role != ROOT
+        };
+        let perm = self.look(&caller, own, |auth| Ok(auth.role(&role)?.key_permission.clone())).await?;
+        Ok(Response::new(AuthRoleGetResponse { header: self.0.header(), perm }))
+    }
+
+    async fn role_list(&self, request: Request<AuthRoleListRequest>) -> Answer<AuthRoleListResponse> {
+        let caller = self.0.caller(&request)?;
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let roles =
+            self.look(&caller, |_, _| false, |auth| Ok(auth.roles().map(|role| text(&role.name)).collect())).await?;
+        Ok(Response::new(AuthRoleListResponse { header: self.0.header(), roles }))
+    }
+
+    async fn role_delete(&self, request: Request<AuthRoleDeleteRequest>) -> Answer<AuthRoleDeleteResponse> {
+        let command = Command::RoleDelete(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthRoleDeleteResponse { header }))
+    }
+
+    async fn role_grant_permission(
+        &self,
+        request: Request<AuthRoleGrantPermissionRequest>,
+    ) -> Answer<AuthRoleGrantPermissionResponse> {
+        if request.get_ref().perm.is_none() {
+            return Err(status(Refusal::PermissionNotGiven));
+        }
+        let command = Command::RoleGrantPermission(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
+    }
+
+    async fn role_revoke_permission(
+        &self,
+        request: Request<AuthRoleRevokePermissionRequest>,
+    ) -> Answer<AuthRoleRevokePermissionResponse> {
+        let command = Command::RoleRevokePermission(request.get_ref().clone());
+        let header = self.change(&request, command).await?;
+        Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
+    }
+}

@@ -1,0 +1,199 @@
+//! Members: listed by everyone, changed by the leader.
+//!
+//! The list is part of the state and changes in one command; what replication does follows it (`tasks`). So adding a member
+//! that is not started yet takes no vote away, and a member gets its own only when it has caught up.
+
+use crate::core::{Core, status};
+use crate::questions::{self, Change, Changed};
+use crate::urls;
+use kv_machine::{Caller, Command, Outcome, Refusal};
+use proto_etcd::etcdserverpb::cluster_server;
+use proto_etcd::etcdserverpb::{
+    Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
+    MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// The Cluster service.
+pub(crate) struct Cluster(pub Arc<Core>);
+
+/// Entries that a learner may be behind when it is promoted.
+const IN_SYNC: u64 = 10;
+/// How long a member must have been reached for to count as healthy.
+const SETTLED: Duration = Duration::from_millis(500);
+
+impl Cluster {
+    async fn change<T>(&self, request: &Request<T>, change: Change) -> Result<Changed, Status> {
+        let caller = self.0.caller(request)?;
+        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.not_for_learners()?;
+        questions::change(&self.0, change).await.map_err(status)
+    }
+}
+
+#[tonic::async_trait]
+impl cluster_server::Cluster for Cluster {
+    async fn member_add(&self, request: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
+        let change = Change::Add(request.get_ref().clone());
+        let (members, member) = self.change(&request, change).await?;
+        Ok(Response::new(MemberAddResponse { header: self.0.header(), member, members }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<MemberRemoveRequest>,
+    ) -> Result<Response<MemberRemoveResponse>, Status> {
+        let change = Change::Remove(*request.get_ref());
+        let (members, _) = self.change(&request, change).await?;
+        Ok(Response::new(MemberRemoveResponse { header: self.0.header(), members }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<MemberUpdateRequest>,
+    ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let change = Change::Update(request.get_ref().clone());
+        let (members, _) = self.change(&request, change).await?;
+        Ok(Response::new(MemberUpdateResponse { header: self.0.header(), members }))
+    }
+
+    async fn member_list(&self, request: Request<MemberListRequest>) -> Result<Response<MemberListResponse>, Status> {
+        if request.get_ref().linearizable && !self.0.is_learner() {
+            self.0.read_barrier().await?;
+        }
+        let members = self.0.machine.members(|members| members.list());
+        let members = if members.is_empty() { self.0.initial.clone() } else { members };
+        Ok(Response::new(MemberListResponse { header: self.0.header(), members }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<MemberPromoteRequest>,
+    ) -> Result<Response<MemberPromoteResponse>, Status> {
+        let change = Change::Promote(*request.get_ref());
+        let (members, _) = self.change(&request, change).await?;
+        Ok(Response::new(MemberPromoteResponse { header: self.0.header(), members }))
+    }
+}
+
+/// Changes the membership; on the leader.
+pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
+    let (command, added) = match change {
+        Change::Add(request) => {
+            let member = new_member(core, &request)?;
+            core.machine.members(|members| members.check_add(&member, core.bounds.max_learners))?;
+            if !member.is_learner {
+                check_quorum(core, None)?;
+            }
+            (Command::MemberAdd(member.clone()), Some(member))
+        }
+        Change::Remove(request) => {
+            known(core, request.id)?;
+            check_quorum(core, Some(request.id))?;
+            (Command::MemberRemove(request), None)
+        }
+        Change::Update(request) => {
+            known(core, request.id)?;
+            check_urls(&request.peer_ur_ls)?;
+            (Command::MemberUpdate(request), None)
+        }
+        Change::Promote(request) => {
+            check_promotion(core, request.id)?;
+            (Command::MemberPromote(request), None)
+        }
+    };
+    if let Command::MemberRemove(request) = &command
+        && request.id == core.identity.member
+    {
+        return leave(core).await;
+    }
+    match core.submit_raw(&Caller::internal(), command).await? {
+        (Outcome::Members(members), _) => Ok((members, added)),
+        _ => Err(Refusal::TimedOut),
+    }
+}
+
+/// The leader removes itself: somebody else leads first, and does it.
+async fn leave(core: &Core) -> Result<Changed, Refusal> {
+    let status = core.node.status();
+    let others = status.voters.iter().filter(|id| **id != core.identity.member);
+    let best = others.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default()).copied();
+    let Some(best) = best else { return Err(Refusal::NotEnoughMembers) };
+    let moved = core.node.transfer(best, Duration::from_secs(5)).await;
+    if let Err(error) = moved {
+        tracing::warn!(%error, "leadership can't be given away before leaving");
+        return Err(Refusal::TimedOut);
+    }
+    // The new leader is asked next.
+    Err(Refusal::LeaderChanged)
+}
+
+fn known(core: &Core, id: u64) -> Result<(), Refusal> {
+    core.machine.members(|members| members.get(id).map(drop)).ok_or(Refusal::MemberNotFound)
+}
+
+fn check_urls(peer_urls: &[String]) -> Result<(), Refusal> {
+    let fine =
+        !peer_urls.is_empty() && peer_urls.iter().all(|url| urls::parse("peer-urls", url).is_ok_and(|u| u.len() == 1));
+    if fine { Ok(()) } else { Err(Refusal::BadMemberUrls) }
+}
+
+fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal> {
+    check_urls(&request.peer_ur_ls)?;
+    let mut peer_ur_ls = request.peer_ur_ls.clone();
+    peer_ur_ls.sort();
+    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    let salt = format!("{:x}{nanos}", core.identity.cluster);
+    let id = crate::bootstrap::member_id(&peer_ur_ls, &salt);
+    Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
+}
+
+/// Whether a voter is reached; the leader itself always is.
+fn healthy(core: &Core, id: u64) -> bool {
+    id == core.identity.member
+        || core
+            .directory
+            .health(id)
+            .and_then(|health| health.active_since)
+            .is_some_and(|since| since.elapsed() >= SETTLED)
+}
+
+/// Refuses what would leave too few live voters to go on.
+fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
+    let voters: Vec<Member> = core.machine.members(|members| members.list());
+    let voters: Vec<Member> = voters.into_iter().filter(|member| !member.is_learner).collect();
+    match leaving {
+        None => {
+            // A member that was added and has never started counts as not there.
+            let live = voters.iter().filter(|member| !member.name.is_empty() && healthy(core, member.id)).count();
+            if voters.len() > 1 && live < voters.len() {
+                return Err(Refusal::Unhealthy);
+            }
+            Ok(())
+        }
+        Some(id) => {
+            let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
+            let was_voter = rest.len() < voters.len();
+            let live = rest.iter().filter(|member| healthy(core, member.id)).count();
+            if was_voter && (rest.is_empty() || live < rest.len() / 2 + 1) {
+                return Err(if rest.is_empty() { Refusal::NotEnoughMembers } else { Refusal::Unhealthy });
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
+    let member = core.machine.members(|members| members.get(id).cloned()).ok_or(Refusal::MemberNotFound)?;
+    if !member.is_learner {
+        return Err(Refusal::NotLearner);
+    }
+    let status = core.node.status();
+    let matched = status.matched.get(&id).copied().unwrap_or_default();
+    if matched == 0 || matched + IN_SYNC < status.last_index || !healthy(core, id) || member.name.is_empty() {
+        return Err(Refusal::LearnerNotReady);
+    }
+    Ok(())
+}

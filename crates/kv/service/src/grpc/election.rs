@@ -1,0 +1,109 @@
+//! Elections.
+
+use super::{kv, session};
+use crate::core::Core;
+use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use proto_etcd::etcdserverpb::request_op::Request as Op;
+use proto_etcd::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
+use proto_etcd::v3electionpb::election_server;
+use proto_etcd::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
+    ResignRequest, ResignResponse,
+};
+use std::sync::Arc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// The Election service.
+pub(crate) struct Election(pub Arc<Core>);
+
+/// Carries `op` out while the leadership is still there.
+fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
+    let still = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: leader.key.clone(),
+        range_end: bytes::Bytes::new(),
+        target_union: Some(TargetUnion::CreateRevision(leader.rev)),
+    };
+    TxnRequest { compare: vec![still], success: vec![RequestOp { request: Some(op) }], failure: Vec::new() }
+}
+
+fn missing() -> Status {
+    Status::invalid_argument("\"leader\" field must be provided")
+}
+
+#[tonic::async_trait]
+impl election_server::Election for Election {
+    async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Response<CampaignResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        let request = request.into_inner();
+        let lease = session::lease(&self.0, &caller, request.lease).await?;
+        let (key, rev) = session::enqueue(&self.0, &caller, &request.name, lease, request.value).await?;
+        session::turn(&self.0, &caller, &request.name, &key, rev).await?;
+        let leader = Some(LeaderKey { name: request.name, key, rev, lease });
+        Ok(Response::new(CampaignResponse { header: self.0.header(), leader }))
+    }
+
+    async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Response<ProclaimResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        let request = request.into_inner();
+        let leader = request.leader.ok_or_else(missing)?;
+        let put =
+            PutRequest { key: leader.key.clone(), value: request.value, lease: leader.lease, ..PutRequest::default() };
+        let answer = kv::txn(&self.0, &caller, while_leading(&leader, Op::RequestPut(put))).await?;
+        if !answer.succeeded {
+            return Err(Status::failed_precondition("election: session expired"));
+        }
+        Ok(Response::new(ProclaimResponse { header: answer.header }))
+    }
+
+    async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        let kv = session::first(&self.0, &caller, &request.get_ref().name).await?;
+        let kv = Some(kv.ok_or_else(|| Status::not_found("election: no leader"))?);
+        Ok(Response::new(LeaderResponse { header: self.0.header(), kv }))
+    }
+
+    type ObserveStream = ReceiverStream<Result<LeaderResponse, Status>>;
+
+    async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
+        let caller = self.0.caller(&request)?;
+        let name = request.into_inner().name;
+        let core = self.0.clone();
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        tokio::spawn(async move {
+            let mut revisions = core.store().revisions();
+            let mut told = None;
+            loop {
+                revisions.borrow_and_update();
+                let leader = match session::first(&core, &caller, &name).await {
+                    Ok(leader) => leader,
+                    Err(status) => return drop(sender.send(Err(status)).await),
+                };
+                let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
+                if leader.is_some() && seen != told {
+                    told = seen;
+                    let answer = LeaderResponse { header: core.header(), kv: leader };
+                    if sender.send(Ok(answer)).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    changed = revisions.changed() => if changed.is_err() { return },
+                    () = sender.closed() => return,
+                    () = core.shutdown.cancelled() => return,
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        let leader = request.into_inner().leader.ok_or_else(missing)?;
+        let delete = DeleteRangeRequest { key: leader.key.clone(), ..DeleteRangeRequest::default() };
+        let answer = kv::txn(&self.0, &caller, while_leading(&leader, Op::RequestDeleteRange(delete))).await?;
+        Ok(Response::new(ResignResponse { header: answer.header }))
+    }
+}

@@ -1,0 +1,146 @@
+//! Leases.
+
+use super::session;
+use crate::core::{Core, status};
+use crate::questions::{self, Question};
+use crate::streams::{self, RequestBody, Requests};
+use crate::unary;
+use kv_machine::{Access, Command, Outcome, Refusal};
+use proto_etcd::etcdserverpb::lease_server;
+use proto_etcd::etcdserverpb::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
+    LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
+    LeaseTimeToLiveResponse,
+};
+use std::sync::Arc;
+use tonic::body::Body;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The Lease service.
+pub(crate) struct Lease(pub Arc<Core>);
+
+#[tonic::async_trait]
+impl lease_server::Lease for Lease {
+    async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> Result<Response<LeaseGrantResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        self.0.not_for_learners()?;
+        let grant = session::with_identifier(&self.0, request.into_inner());
+        match self.0.submit(&caller, Command::LeaseGrant(grant)).await? {
+            (Outcome::LeaseGrant { id, ttl }, header) => {
+                Ok(Response::new(LeaseGrantResponse { header, id, ttl, error: String::new() }))
+            }
+            _ => Err(Status::internal("the answer does not fit the request")),
+        }
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<LeaseRevokeRequest>,
+    ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        self.0.not_for_learners()?;
+        let (_, header) = self.0.submit(&caller, Command::LeaseRevoke(request.into_inner())).await?;
+        Ok(Response::new(LeaseRevokeResponse { header }))
+    }
+
+    type LeaseKeepAliveStream = tokio_stream::Empty<Result<LeaseKeepAliveResponse, Status>>;
+
+    async fn lease_keep_alive(
+        &self,
+        _: Request<Streaming<LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        // The others are answered by `keep_alive`.
+        Err(Status::unimplemented("compressed messages are not taken"))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<LeaseTimeToLiveRequest>,
+    ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        self.0.not_for_learners()?;
+        let request = request.into_inner();
+        if request.keys {
+            self.0.machine.check_lease(&caller, request.id, Access::Read).map_err(status)?;
+        } else {
+            self.0.machine.check_known(&caller).map_err(status)?;
+        }
+        self.0.read_barrier().await?;
+        let (granted_ttl, ttl) = questions::left(&self.0, request.id).await.map_err(status)?;
+        let keys = if request.keys { self.0.machine.leases(|leases| leases.keys(request.id)) } else { Vec::new() };
+        let header = self.0.header();
+        Ok(Response::new(LeaseTimeToLiveResponse { header, id: request.id, ttl, granted_ttl, keys }))
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<LeaseLeasesRequest>,
+    ) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let caller = self.0.caller(&request)?;
+        self.0.not_for_learners()?;
+        self.0.machine.check_known(&caller).map_err(status)?;
+        self.0.read_barrier().await?;
+        let ids = self.0.machine.leases(|leases| leases.ids());
+        let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
+        Ok(Response::new(LeaseLeasesResponse { header: self.0.header(), leases }))
+    }
+}
+
+/// Where leases are kept alive.
+pub(crate) const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+
+/// Answers a stream of renewals.
+pub(crate) fn keep_alive<B: RequestBody>(
+    core: &Arc<Core>,
+    request: http::Request<B>,
+) -> Result<http::Response<Body>, Status> {
+    core.not_for_learners()?;
+    let (parts, body) = request.into_parts();
+    let caller = unary::caller(core, parts)?;
+    core.machine.check_known(&caller).map_err(status)?;
+    let (sender, response) = streams::response();
+    tokio::spawn(renew_all(core.clone(), Requests::new(core.clone(), body), sender));
+    Ok(response)
+}
+
+async fn renew_all<B: RequestBody>(
+    core: Arc<Core>,
+    mut requests: Requests<LeaseKeepAliveRequest, B>,
+    sender: streams::Sender,
+) {
+    loop {
+        let next = tokio::select! {
+            next = requests.message() => next,
+            () = core.shutdown.cancelled() => return,
+        };
+        let Ok(Some(LeaseKeepAliveRequest { id })) = next else { return };
+        let answer = match questions::renew(&core, id).await {
+            Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse { header: core.header(), id, ttl })),
+            Err(refusal) => Err(status(refusal)),
+        };
+        if sender.send(answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What only the leader can answer.
+pub(crate) fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
+    if !core.node.leads_for_certain() {
+        return None;
+    }
+    let now = tokio::time::Instant::now().into_std();
+    match question {
+        Question::Renew(id) => {
+            let renewed = core.machine.leases(|leases| leases.renew(id, now));
+            if let Some((_, true)) = renewed {
+                crate::tasks::forget_checkpoint(core, id);
+            }
+            Some(Ok(renewed.map_or(0, |(ttl, _)| ttl)))
+        }
+        Question::Left(id) => {
+            let info = core.machine.leases(|leases| leases.info(id, now));
+            Some(Ok(info.map_or(-1, |info| info.left.unwrap_or(info.granted))))
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What operators ask of one member.
+
+use super::kv::of_store;
+use crate::core::{Core, status};
+use crate::settings::API_VERSION;
+use kv_machine::{Command, Outcome, Refusal};
+use proto_etcd::etcdserverpb::maintenance_server;
+use proto_etcd::etcdserverpb::*;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// The Maintenance service.
+pub(crate) struct Maintenance(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Maintenance {
+    fn admin<T>(&self, request: &Request<T>) -> Result<kv_machine::Caller, Status> {
+        let caller = self.0.caller(request)?;
+        self.0.machine.check_admin(&caller).map_err(status)?;
+        Ok(caller)
+    }
+}
+
+#[tonic::async_trait]
+impl maintenance_server::Maintenance for Maintenance {
+    async fn alarm(&self, request: Request<AlarmRequest>) -> Answer<AlarmResponse> {
+        let caller = self.admin(&request)?;
+        match self.0.submit(&caller, Command::Alarm(*request.get_ref())).await? {
+            (Outcome::Alarms(alarms), header) => Ok(Response::new(AlarmResponse { header, alarms })),
+            _ => Err(Status::internal("the answer does not fit the request")),
+        }
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+        let caller = self.0.caller(&request)?;
+        self.0.machine.check_known(&caller).map_err(status)?;
+        let core = &self.0;
+        let node = core.node.status();
+        let size = i64::try_from(core.machine.size()).unwrap_or(i64::MAX);
+        let mut errors: Vec<String> = core
+            .machine
+            .alarms()
+            .iter()
+            .map(|alarm| format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name()))
+            .collect();
+        if node.leader.is_none() {
+            errors.push(Refusal::NoLeader.to_string());
+        }
+        Ok(Response::new(StatusResponse {
+            header: core.header(),
+            version: API_VERSION.to_owned(),
+            db_size: size,
+            leader: node.leader.unwrap_or_default(),
+            raft_index: node.last_index.max(node.applied),
+            raft_term: node.term,
+            raft_applied_index: node.applied,
+            errors,
+            db_size_in_use: size,
+            is_learner: core.is_learner(),
+            storage_version: "3.6.0".to_owned(),
+            db_size_quota: i64::try_from(core.bounds.quota).unwrap_or(i64::MAX),
+            downgrade_info: Some(DowngradeInfo::default()),
+        }))
+    }
+
+    /// Space is given back while serving: there is nothing to stop for.
+    async fn defragment(&self, request: Request<DefragmentRequest>) -> Answer<DefragmentResponse> {
+        self.admin(&request)?;
+        self.0.machine.flush().await.map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(DefragmentResponse { header: self.0.header() }))
+    }
+
+    async fn hash(&self, request: Request<HashRequest>) -> Answer<HashResponse> {
+        self.admin(&request)?;
+        let (hash, _, _) = hash(&self.0, 0).await?;
+        Ok(Response::new(HashResponse { header: self.0.header(), hash }))
+    }
+
+    async fn hash_kv(&self, request: Request<HashKvRequest>) -> Answer<HashKvResponse> {
+        self.admin(&request)?;
+        let (hash, hash_revision, compact_revision) = hash(&self.0, request.get_ref().revision).await?;
+        let header = self.0.header_at(hash_revision.max(self.0.store().revision()));
+        Ok(Response::new(HashKvResponse { header, hash, compact_revision, hash_revision }))
+    }
+
+    type SnapshotStream = ReceiverStream<Result<SnapshotResponse, Status>>;
+
+    async fn snapshot(&self, request: Request<SnapshotRequest>) -> Answer<Self::SnapshotStream> {
+        self.admin(&request)?;
+        Ok(Response::new(super::snapshot::stream(&self.0).await?))
+    }
+
+    async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Answer<MoveLeaderResponse> {
+        self.admin(&request)?;
+        let target = request.get_ref().target_id;
+        let node = self.0.node.status();
+        if !node.leading {
+            return Err(status(Refusal::NotLeader));
+        }
+        let voter = self.0.machine.members(|members| members.get(target).is_some_and(|member| !member.is_learner));
+        if !voter || !node.voters.contains(&target) {
+            return Err(status(Refusal::BadTransferee));
+        }
+        if target != self.0.identity.member {
+            let moved = self.0.node.transfer(target, Duration::from_secs(6)).await;
+            moved.map_err(|_| status(Refusal::TimedOutLostLeader))?;
+        }
+        Ok(Response::new(MoveLeaderResponse { header: self.0.header() }))
+    }
+
+    async fn downgrade(&self, request: Request<DowngradeRequest>) -> Answer<DowngradeResponse> {
+        self.admin(&request)?;
+        Err(status(Refusal::InvalidDowngrade))
+    }
+}
+
+/// The hash costs a walk over all records: not on the threads that answer others.
+async fn hash(core: &Arc<Core>, revision: i64) -> Result<(u32, i64, i64), Status> {
+    let store = core.store().clone();
+    let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await;
+    hashed.map_err(|e| Status::internal(e.to_string()))?.map_err(of_store)
+}

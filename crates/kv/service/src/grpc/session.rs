@@ -1,0 +1,155 @@
+//! What locks and elections share: leases of their own, and waiting for one's turn.
+
+use super::kv;
+use crate::core::{Core, status};
+use bytes::Bytes;
+use kv_machine::{Caller, Command, Outcome, Refusal};
+use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use proto_etcd::etcdserverpb::range_request::{SortOrder, SortTarget};
+use proto_etcd::etcdserverpb::request_op::Request as Op;
+use proto_etcd::etcdserverpb::response_op::Response as Answer;
+use proto_etcd::etcdserverpb::{
+    Compare, DeleteRangeRequest, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use proto_etcd::mvccpb::KeyValue;
+use rand::Rng;
+use tonic::Status;
+
+/// Seconds that a lease lives if the caller brings none.
+const SESSION_TTL: i64 = 60;
+
+/// A lease request with an identifier, and with no less time than a lease may have.
+pub(crate) fn with_identifier(core: &Core, mut request: LeaseGrantRequest) -> LeaseGrantRequest {
+    if request.id == 0 {
+        request.id = rand::rng().random_range(1..i64::MAX);
+    }
+    request.ttl = request.ttl.max(core.bounds.min_lease_ttl);
+    request
+}
+
+/// The caller's lease, or a new one.
+pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i64, Status> {
+    if lease != 0 {
+        return Ok(lease);
+    }
+    let request = with_identifier(core, LeaseGrantRequest { ttl: SESSION_TTL, id: 0 });
+    match core.submit(caller, Command::LeaseGrant(request)).await? {
+        (Outcome::LeaseGrant { id, .. }, _) => Ok(id),
+        _ => Err(Status::internal("the answer does not fit the request")),
+    }
+}
+
+fn op(request: Op) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+/// The key that stands for a lease in a queue.
+fn place(name: &[u8], lease: i64) -> Bytes {
+    [name, format!("/{lease:x}").as_bytes()].concat().into()
+}
+
+/// The end of the interval of keys that begin so.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    Bytes::from_static(&[0])
+}
+
+/// `name/`, which all places in a queue begin with.
+pub(crate) fn queue(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
+}
+
+/// A place in the queue: the key and its creation revision.
+pub(crate) async fn enqueue(
+    core: &Core,
+    caller: &Caller,
+    name: &[u8],
+    lease: i64,
+    value: Bytes,
+) -> Result<(Bytes, i64), Status> {
+    let key = place(name, lease);
+    let absent = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: key.clone(),
+        range_end: Bytes::new(),
+        target_union: Some(TargetUnion::CreateRevision(0)),
+    };
+    let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
+    let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+    let request = TxnRequest {
+        compare: vec![absent],
+        success: vec![op(Op::RequestPut(put))],
+        failure: vec![op(Op::RequestRange(get))],
+    };
+    let answer = kv::txn(core, caller, request).await?;
+    let revision = answer.header.map_or(0, |header| header.revision);
+    if answer.succeeded {
+        return Ok((key, revision));
+    }
+    match answer.responses.into_iter().next().and_then(|op| op.response) {
+        Some(Answer::ResponseRange(range)) => {
+            let created = range.kvs.first().map_or(0, |kv| kv.create_revision);
+            Ok((key, created))
+        }
+        _ => Err(Status::internal("the answer does not fit the request")),
+    }
+}
+
+/// Deletes a place in the queue.
+pub(crate) async fn leave(core: &Core, caller: &Caller, key: Bytes) -> Result<(), Status> {
+    let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
+    core.submit(caller, Command::DeleteRange(request)).await.map(drop)
+}
+
+/// Returns when nobody is before `created` in the queue. Fails when one's own place is gone.
+pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes, created: i64) -> Result<(), Status> {
+    let prefix = queue(name);
+    let mut revisions = core.store().revisions();
+    loop {
+        revisions.borrow_and_update();
+        let before = RangeRequest {
+            key: prefix.clone(),
+            range_end: prefix_end(&prefix),
+            max_create_revision: created - 1,
+            serializable: true,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        let earlier = kv::range(core, caller, &before).await?.kvs;
+        let own = RangeRequest { key: key.clone(), serializable: true, ..RangeRequest::default() };
+        let mine = kv::range(core, caller, &own).await?.kvs;
+        if mine.first().is_none_or(|kv| kv.create_revision != created) {
+            // The lease ended while it waited.
+            return Err(status(Refusal::LeaseNotFound));
+        }
+        if earlier.is_empty() {
+            core.read_barrier().await?;
+            return Ok(());
+        }
+        tokio::select! {
+            changed = revisions.changed() => changed.map_err(|_| status(Refusal::Stopped))?,
+            () = core.shutdown.cancelled() => return Err(status(Refusal::Stopped)),
+        }
+    }
+}
+
+/// The first in the queue.
+pub(crate) async fn first(core: &Core, caller: &Caller, name: &[u8]) -> Result<Option<KeyValue>, Status> {
+    let prefix = queue(name);
+    let request = RangeRequest {
+        key: prefix.clone(),
+        range_end: prefix_end(&prefix),
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Create.into(),
+        limit: 1,
+        ..RangeRequest::default()
+    };
+    Ok(kv::range(core, caller, &request).await?.kvs.into_iter().next())
+}

@@ -1,0 +1,47 @@
+//! The stream of a backend file.
+
+use crate::core::Core;
+use crate::interchange;
+use bytes::Bytes;
+use proto_etcd::etcdserverpb::SnapshotResponse;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+const CHUNK: usize = 64 << 10;
+
+/// The state in etcd's file format, with its hash.
+pub(crate) async fn stream(core: &Arc<Core>) -> Result<ReceiverStream<Result<SnapshotResponse, Status>>, Status> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let failed = |reason: String| Status::internal(format!("the snapshot can't be made: {reason}"));
+    let picture = core.machine.picture().await.map_err(|e| failed(e.to_string()))?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = core.spool.join(format!("sent-{number}.tmp"));
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    let header = core.header_at(picture.revision());
+    tokio::task::spawn_blocking(move || {
+        let sent = interchange::export(picture, &path).map_err(|e| format!("{e:#}")).and_then(|()| {
+            let mut file = std::fs::File::open(&path).map_err(|e| e.to_string())?;
+            let mut remaining = file.metadata().map_err(|e| e.to_string())?.len();
+            while remaining > 0 {
+                let mut chunk = vec![0; CHUNK.min(usize::try_from(remaining).unwrap_or(CHUNK))];
+                file.read_exact(&mut chunk).map_err(|e| e.to_string())?;
+                remaining -= chunk.len() as u64;
+                let version = interchange::stream_version();
+                let part = SnapshotResponse { header, remaining_bytes: remaining, blob: Bytes::from(chunk), version };
+                if sender.blocking_send(Ok(part)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        if let Err(reason) = sent {
+            // If the client is gone, nobody needs to know.
+            let _ = sender.blocking_send(Err(Status::internal(format!("the snapshot can't be made: {reason}"))));
+        }
+        let _ = std::fs::remove_file(&path);
+    });
+    Ok(ReceiverStream::new(receiver))
+}

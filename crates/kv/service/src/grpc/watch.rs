@@ -1,0 +1,42 @@
+//! Watches.
+
+use super::watch_stream::WatchStream;
+use crate::core::Core;
+use crate::streams::{self, RequestBody, Requests};
+use crate::unary;
+use http::{Request, Response};
+use proto_etcd::etcdserverpb::watch_server;
+use proto_etcd::etcdserverpb::{WatchRequest, WatchResponse};
+use std::sync::Arc;
+use tonic::body::Body;
+use tonic::{Status, Streaming};
+
+/// Where a stream of watches is asked for.
+pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
+
+/// Answers a stream of watches.
+pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Result<Response<Body>, Status> {
+    core.not_for_learners()?;
+    let token = unary::token(request.headers());
+    let (parts, body) = request.into_parts();
+    let caller = unary::caller(core, parts)?;
+    let (sender, response) = streams::response();
+    let stream = WatchStream::new(core.clone(), caller, token, sender);
+    tokio::spawn(stream.run(Requests::new(core.clone(), body)));
+    Ok(response)
+}
+
+/// The Watch service as the framework has it: for what is refused.
+pub(crate) struct Watch;
+
+#[tonic::async_trait]
+impl watch_server::Watch for Watch {
+    type WatchStream = tokio_stream::Empty<Result<WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        _: tonic::Request<Streaming<WatchRequest>>,
+    ) -> Result<tonic::Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("compressed messages are not taken"))
+    }
+}

@@ -1,0 +1,29 @@
+//! The store as a server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages beside them.
+
+mod accept;
+mod auth_tokens;
+mod bootstrap;
+mod core;
+mod glue;
+mod grpc;
+mod health;
+mod http_pages;
+mod interchange;
+mod listen;
+mod member;
+mod meters;
+mod offline;
+mod peer_tls;
+mod questions;
+mod quota;
+mod settings;
+mod start;
+mod streams;
+mod tasks;
+mod tolerant;
+mod unary;
+mod urls;
+
+pub use member::{ClientService, Member, OnRemoved};
+pub use settings::{Flags, IGNORED_FLAGS};
+pub use start::run;

@@ -1,0 +1,274 @@
+//! Ports: gRPC and HTTP pages for clients, gRPC for members, pages alone for metrics.
+
+use crate::core::Core;
+use crate::grpc;
+use crate::http_pages;
+use crate::meters::{Call, Meters};
+use crate::streams::RequestBody;
+use crate::unary;
+use crate::urls::ServerUrl;
+use anyhow::{Context, Result};
+use base_serve::Options;
+use base_tls::{ClientAuth, ServerTls};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use std::convert::Infallible;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::ServiceExt;
+
+/// A bound port.
+pub(crate) struct Port {
+    pub listener: TcpListener,
+    pub url: String,
+    pub secure: bool,
+}
+
+/// Binds every URL of a list.
+pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
+    let mut ports = Vec::new();
+    for url in urls {
+        let listener = base_serve::bind(url.address()?).await?;
+        let port = listener.local_addr().context("a port without an address")?.port();
+        ports.push(Port { listener, url: url.with_port(port), secure: url.secure });
+    }
+    Ok(ports)
+}
+
+/// TLS for the ports that need it.
+pub(crate) fn tls(
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+    ca: Option<&Path>,
+    demand: bool,
+) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
+    let (Some(certificate), Some(key)) = (certificate, key) else { return Ok(None) };
+    let client_auth = match ca {
+        Some(ca) if demand => ClientAuth::Require(ca.to_path_buf()),
+        _ => ClientAuth::None,
+    };
+    let tls = ServerTls {
+        certificate: certificate.to_path_buf(),
+        key: key.to_path_buf(),
+        client_auth,
+        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
+    Ok(Some(base_tls::server_config(&tls)?))
+}
+
+fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
+    Options { tls, drain: Duration::from_secs(2), ..Options::default() }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Serves clients.
+pub(crate) async fn serve_clients(
+    port: Port,
+    tls: Option<Arc<base_tls::rustls::ServerConfig>>,
+    core: Arc<Core>,
+    shutdown: CancellationToken,
+) {
+    let routes = grpc::routes(&core).prepare();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (routes, core) = (routes.clone(), core.clone());
+        async move { Ok::<_, Infallible>(client_request(routes, core, request).await) }
+    });
+    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, shutdown).await;
+}
+
+async fn client_request(routes: Routes, core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
+    if !is_grpc(request.headers()) {
+        return http_pages::answer(&core, &request).await.map(|body| Body::new(body.map_err(|never| match never {})));
+    }
+    grpc_request(routes, core, request).await
+}
+
+/// Answers a call.
+pub(crate) async fn grpc_request<B: RequestBody>(
+    routes: Routes,
+    core: Arc<Core>,
+    request: Request<B>,
+) -> Response<Body> {
+    if let Some(method) = unary::method(&request) {
+        return unary::answer(core, method, request).await;
+    }
+    let call = Meters::call(request.uri().path());
+    let by_hand = match request.uri().path() {
+        _ if unary::compressed(request.headers()) => None,
+        grpc::watch::PATH => Some(grpc::watch::watch as Streamed<B>),
+        grpc::lease::PATH => Some(grpc::lease::keep_alive as Streamed<B>),
+        _ => None,
+    };
+    if let Some(answer) = by_hand {
+        let response = answer(&core, request).unwrap_or_else(Status::into_http);
+        return watched(core, call, response);
+    }
+    // Routing does not fail: an unknown method is answered as such.
+    let Ok(response) = routes.oneshot(request.map(|body| Body::new(Counted { body, core: core.clone() }))).await;
+    watched(core, call, response)
+}
+
+/// A call whose answers are a stream.
+type Streamed<B> = fn(&Arc<Core>, Request<B>) -> Result<Response<Body>, Status>;
+
+fn watched(core: Arc<Core>, call: Call, response: Response<Body>) -> Response<Body> {
+    let end = Ended { core, call: Some(call) };
+    if let Some(code) = response.headers().get("grpc-status") {
+        let code = code.clone();
+        end.finish(code.as_bytes());
+        return response;
+    }
+    response.map(|body| Body::new(Watched { body, end }))
+}
+
+/// Counts what comes in.
+struct Counted<B> {
+    body: B,
+    core: Arc<Core>,
+}
+
+impl<B: RequestBody> http_body::Body for Counted<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.core.meters.received.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Counts a call when it ends, however that is.
+struct Ended {
+    core: Arc<Core>,
+    call: Option<Call>,
+}
+
+impl Ended {
+    fn finish(mut self, code: &[u8]) {
+        self.count(code);
+    }
+
+    fn count(&mut self, code: &[u8]) {
+        if let Some(call) = self.call.take() {
+            self.core.meters.handled(call, tonic::Code::from_bytes(code));
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.count(b"1");
+    }
+}
+
+/// Counts what goes out, and how the call ended.
+struct Watched {
+    body: Body,
+    end: Ended,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    let sent = &self.end.core.meters.sent;
+                    sent.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+                }
+                if let Some(code) = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status")) {
+                    let code = code.clone();
+                    self.end.count(code.as_bytes());
+                }
+            }
+            Some(Err(_)) => self.end.count(b"2"),
+            None => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+/// Serves pages only.
+pub(crate) async fn serve_pages(
+    port: Port,
+    tls: Option<Arc<base_tls::rustls::ServerConfig>>,
+    core: Arc<Core>,
+    shutdown: CancellationToken,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let core = core.clone();
+        async move { Ok::<_, Infallible>(http_pages::answer(&core, &request).await) }
+    });
+    base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
+}
+
+/// Serves members, as soon as there is something to serve them with.
+pub(crate) async fn serve_peers(
+    port: Port,
+    tls: Option<Arc<base_tls::rustls::ServerConfig>>,
+    routes: Arc<OnceLock<Routes>>,
+    shutdown: CancellationToken,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let routes = routes.get().cloned();
+        async move { Ok::<_, Infallible>(peer_request(routes, request).await) }
+    });
+    base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
+}
+
+async fn peer_request(routes: Option<Routes>, request: Request<Incoming>) -> Response<Body> {
+    let plain = |code, text: &'static str| {
+        let mut response =
+            Response::new(Body::new(Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {})));
+        *response.status_mut() = code;
+        response
+    };
+    match routes {
+        None => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Some(_) if !is_grpc(request.headers()) => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+        Some(routes) => match routes.oneshot(request.map(Body::new)).await {
+            Ok(response) => response,
+        },
+    }
+}

@@ -1,0 +1,163 @@
+//! A member put together from its parts, whatever log, engine and network they are of: production's or a simulation's.
+
+use crate::auth_tokens::Tokens;
+use crate::core::{Bounds, Core};
+use crate::glue::Glue;
+use crate::grpc;
+use crate::meters::Meters;
+use crate::questions::Answers;
+use crate::tasks::{self, Retention};
+use anyhow::Result;
+use base_task::Tasks;
+use kv_machine::Machine;
+use kv_mvcc::Hub;
+use kv_raft::{Config, Directory, Node, Status};
+use kv_wal::{Contents, Identity, Wal};
+use proto_etcd::etcdserverpb;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::service::Routes;
+
+/// Called when the cluster says that this member was removed.
+pub type OnRemoved = Arc<dyn Fn() + Send + Sync>;
+
+/// What a member is made of.
+pub(crate) struct Parts {
+    pub machine: Arc<Machine>,
+    pub log: (Wal, Contents),
+    pub config: Config,
+    pub bounds: Bounds,
+    pub meters: Arc<Meters>,
+    pub token_ttl: Duration,
+    pub initial: Vec<etcdserverpb::Member>,
+    pub on_removed: OnRemoved,
+    pub shutdown: CancellationToken,
+}
+
+/// Puts a member together and starts its part in the cluster.
+pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
+    let Parts { machine, log, config, bounds, meters, token_ttl, initial, on_removed, shutdown } = parts;
+    let identity = Identity { cluster: config.cluster, member: config.member };
+    let removed = |call: OnRemoved| Box::new(move || call());
+    let answers = Arc::new(Answers { identity, core: OnceLock::new(), on_removed: removed(on_removed.clone()) });
+    let directory = Directory::new();
+    tasks::fill_directory(&directory, &machine, &initial);
+    let spool = config.spool.clone();
+    let glue = Arc::new(Glue(machine.clone()));
+    glue.resume(&spool).await.map_err(|reason| {
+        anyhow::anyhow!(
+            "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \
+             empty its data folder and add it again"
+        )
+    })?;
+    let node = Node::start(config, log, glue, machine.applied(), answers.clone(), directory.clone()).await?;
+    let core = Arc::new(Core {
+        identity,
+        hub: Hub::new(machine.store().clone()),
+        machine,
+        node,
+        directory,
+        tokens: Tokens::new(token_ttl),
+        meters,
+        bounds,
+        shutdown,
+        spool,
+        initial,
+        on_removed: removed(on_removed),
+    });
+    // Set once, here.
+    let _ = answers.core.set(core.clone());
+    Ok(core)
+}
+
+/// The services of other members' calls.
+pub(crate) fn peer_routes(core: &Core) -> Routes {
+    Routes::builder().add_service(core.node.peer_service().into_server()).clone().routes().prepare()
+}
+
+/// Answers the calls of clients.
+#[derive(Clone)]
+pub struct ClientService {
+    core: Arc<Core>,
+    routes: Routes,
+}
+
+impl ClientService {
+    /// Answers one.
+    pub async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
+        crate::listen::grpc_request(self.routes, self.core, request).await
+    }
+}
+
+/// A member without ports, for simulations: everything that is under gRPC, with the services that answer.
+pub struct Member {
+    core: Arc<Core>,
+    tasks: Tasks,
+}
+
+impl Member {
+    /// Starts one.
+    pub async fn start(
+        machine: Arc<Machine>,
+        log: (Wal, Contents),
+        config: Config,
+        initial: Vec<etcdserverpb::Member>,
+        on_removed: OnRemoved,
+    ) -> Result<Member> {
+        let shutdown = CancellationToken::new();
+        let bounds = Bounds {
+            max_request: 1_572_864,
+            request_timeout: Duration::from_secs(5),
+            min_lease_ttl: 1,
+            quota: u64::MAX,
+            progress_interval: Duration::from_secs(1),
+            bcrypt_cost: 4,
+            client_cert_auth: false,
+            max_learners: 1,
+        };
+        let (meters, token_ttl) = (Arc::default(), Duration::from_secs(300));
+        let parts =
+            Parts { machine, log, config, bounds, meters, token_ttl, initial, on_removed, shutdown: shutdown.clone() };
+        let core = assemble(parts).await?;
+        let tasks = Tasks::new(shutdown);
+        tasks::spawn(&core, Retention::All, &tasks)?;
+        Ok(Member { core, tasks })
+    }
+
+    /// Begins a new cluster, or goes on with one; returns when the cluster knows this member.
+    pub async fn join(&self, begin: &BTreeSet<u64>, name: &str, client_urls: &[String]) -> Result<()> {
+        if !begin.is_empty() {
+            self.core.node.initialize(begin).await?;
+        }
+        tasks::publish(&self.core, name, client_urls).await
+    }
+
+    /// What answers clients.
+    pub fn client_service(&self) -> ClientService {
+        ClientService { core: self.core.clone(), routes: grpc::routes(&self.core).prepare() }
+    }
+
+    /// The services for other members.
+    pub fn peer_routes(&self) -> Routes {
+        peer_routes(&self.core)
+    }
+
+    /// What it knows of the cluster.
+    pub fn status(&self) -> Status {
+        self.core.node.status()
+    }
+
+    /// Its state.
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.core.machine
+    }
+
+    /// Ends its tasks.
+    pub async fn stop(&self) {
+        self.core.shutdown.cancel();
+        self.tasks.wait(Duration::from_secs(1)).await;
+    }
+}

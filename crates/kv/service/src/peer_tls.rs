@@ -1,0 +1,65 @@
+//! TLS towards other members, from files that may change.
+
+use crate::settings::Serve;
+use anyhow::{Context, Result};
+use base_task::Tasks;
+use base_tls::rustls::ClientConfig;
+use base_tls::{ClientTls, client_config};
+use kv_raft::PeerTls;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How often files are looked at; members only, and only with TLS.
+const EVERY: Duration = Duration::from_secs(60);
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("can't read {}", path.display()))
+}
+
+/// What to show to other members, and whom to trust; none without certificates.
+pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
+    let (Some(certificate), Some(key)) = (&flags.peer_cert_file, &flags.peer_key_file) else { return Ok(None) };
+    let tls = ClientTls {
+        ca: flags.peer_trusted_ca_file.as_deref().map(read).transpose()?,
+        identity: Some((read(certificate)?, read(key)?)),
+        // Without a CA there is nothing to check against, as with etcd.
+        insecure: flags.peer_trusted_ca_file.is_none(),
+        alpn: vec![b"h2".to_vec()],
+    };
+    Ok(Some(client_config(&tls)?))
+}
+
+fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
+    let files = [&flags.peer_cert_file, &flags.peer_key_file, &flags.peer_trusted_ca_file];
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    files.into_iter().map(|file| file.as_deref().and_then(modified)).collect()
+}
+
+/// Uses changed files for new connections.
+pub(crate) fn follow(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
+    if flags.peer_cert_file.is_none() {
+        return;
+    }
+    let (flags, shutdown) = (flags.clone(), tasks.shutdown().clone());
+    tasks.spawn("peer certificates", async move {
+        let mut seen = modified(&flags);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                () = shutdown.cancelled() => return,
+            }
+            let now = modified(&flags);
+            if now == seen {
+                continue;
+            }
+            match outgoing(&flags) {
+                Ok(config) => {
+                    *tls.write() = config;
+                    seen = now;
+                }
+                Err(error) => tracing::warn!("changed peer certificates can't be used, the old ones stay: {error:#}"),
+            }
+        }
+    });
+}

@@ -1,0 +1,230 @@
+//! What members ask each other besides replication: the leader's leases, the members, changes of membership.
+
+use crate::core::Core;
+use crate::grpc::{lease_answer, member_change};
+use async_trait::async_trait;
+use bytes::Bytes;
+use kv_machine::Refusal;
+use kv_raft::Answerer;
+use kv_wal::Identity;
+use prost::Message;
+use proto_etcd::etcdserverpb as pb;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const RENEW: u32 = 1;
+const LEFT: u32 = 2;
+/// Who is in the cluster; asked by those who are about to start.
+pub(crate) const MEMBERS: u32 = 3;
+const CHANGE: u32 = 4;
+const STATUS: u32 = 5;
+
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What only the leader knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Question {
+    /// Start a lease's time anew: its time to live, 0 if it is gone.
+    Renew(i64),
+    /// Seconds that a lease has left; -1 if it is gone.
+    Left(i64),
+}
+
+/// A change of membership, as etcd's requests have it.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Change {
+    #[prost(message, tag = "1")]
+    Add(pb::MemberAddRequest),
+    #[prost(message, tag = "2")]
+    Remove(pb::MemberRemoveRequest),
+    #[prost(message, tag = "3")]
+    Update(pb::MemberUpdateRequest),
+    #[prost(message, tag = "4")]
+    Promote(pb::MemberPromoteRequest),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ChangeMessage {
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4")]
+    change: Option<Change>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ChangeAnswer {
+    /// Text of the refusal; empty: done.
+    #[prost(string, tag = "1")]
+    refusal: String,
+    #[prost(message, repeated, tag = "2")]
+    members: Vec<pb::Member>,
+    #[prost(message, optional, tag = "3")]
+    added: Option<pb::Member>,
+}
+
+/// Who is in a cluster, as told to somebody who is about to start.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ClusterInfo {
+    #[prost(uint64, tag = "1")]
+    pub cluster: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub members: Vec<pb::Member>,
+    #[prost(uint64, repeated, tag = "3")]
+    pub removed: Vec<u64>,
+}
+
+/// What changed: the members, and the added one.
+pub(crate) type Changed = (Vec<pb::Member>, Option<pb::Member>);
+
+async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, Refusal> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(leader) = core.node.status().leader
+            && leader != core.identity.member
+            && let Ok(Some(answer)) = core.node.ask(leader, kind, body.clone(), PATIENCE).await
+        {
+            return Ok(answer);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Err(Refusal::TimedOut);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
+    let (kind, id) = match question {
+        Question::Renew(id) => (RENEW, id),
+        Question::Left(id) => (LEFT, id),
+    };
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = lease_answer(core, question) {
+            return answer;
+        }
+        if core.node.status().leader != Some(core.identity.member) {
+            let answer = ask_leader(core, kind, Bytes::copy_from_slice(&id.to_be_bytes())).await?;
+            return answer.as_ref().try_into().map(i64::from_be_bytes).map_err(|_| Refusal::TimedOut);
+        }
+        // Leading, but not sure of it just now.
+        if tokio::time::Instant::now() >= deadline {
+            return Err(Refusal::TimedOut);
+        }
+        let _ = core.node.read_barrier(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Renews a lease: its time to live, 0 if it is gone.
+pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, Refusal> {
+    ask(core, Question::Renew(id)).await
+}
+
+/// What a lease was granted and what it has left; -1 if it is gone.
+pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
+    let left = ask(core, Question::Left(id)).await?;
+    let granted = core.machine.leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
+    Ok(match granted {
+        Some(info) if left >= 0 => (info.granted, left),
+        _ => (0, -1),
+    })
+}
+
+/// Has the leader change the membership; the next one, if this one gives way for it.
+pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
+    let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
+    loop {
+        let changed = change_once(core, change.clone()).await;
+        if !matches!(changed, Err(Refusal::LeaderChanged)) || tokio::time::Instant::now() >= deadline {
+            return changed;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn change_once(core: &Core, change: Change) -> Result<Changed, Refusal> {
+    if core.node.status().leading {
+        return member_change(core, change).await;
+    }
+    let body = ChangeMessage { change: Some(change) }.encode_to_vec();
+    let answer = ask_leader(core, CHANGE, body.into()).await?;
+    let answer = ChangeAnswer::decode(answer).map_err(|_| Refusal::TimedOut)?;
+    match refusal_of(&answer.refusal) {
+        Some(refusal) => Err(refusal),
+        None => Ok((answer.members, answer.added)),
+    }
+}
+
+fn refusal_of(text: &str) -> Option<Refusal> {
+    use Refusal::*;
+    let known = [
+        MemberExists,
+        PeerUrlExists,
+        MemberNotFound,
+        BadMemberUrls,
+        NotLearner,
+        LearnerNotReady,
+        TooManyLearners,
+        NotEnoughMembers,
+        Unhealthy,
+        TimedOut,
+        NoLeader,
+        NotLeader,
+        LeaderChanged,
+    ];
+    (!text.is_empty()).then(|| known.into_iter().find(|refusal| refusal.to_string() == text).unwrap_or(TimedOut))
+}
+
+/// Answers other members.
+pub(crate) struct Answers {
+    pub identity: Identity,
+    pub core: OnceLock<Arc<Core>>,
+    pub on_removed: Box<dyn Fn() + Send + Sync>,
+}
+
+#[async_trait]
+impl Answerer for Answers {
+    async fn answer(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
+        let core = self.core.get()?;
+        let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
+        match kind {
+            RENEW => number_answer(lease_answer(core, Question::Renew(number()?))?),
+            LEFT => number_answer(lease_answer(core, Question::Left(number()?))?),
+            MEMBERS => Some(self.cluster_info(core)),
+            CHANGE => {
+                if !core.node.status().leading {
+                    return None;
+                }
+                let change = ChangeMessage::decode(body).ok()?.change?;
+                let answer = match member_change(core, change).await {
+                    Ok((members, added)) => ChangeAnswer { refusal: String::new(), members, added },
+                    Err(refusal) => ChangeAnswer { refusal: refusal.to_string(), ..ChangeAnswer::default() },
+                };
+                Some(answer.encode_to_vec().into())
+            }
+            STATUS => Some(core.node.status().applied.to_be_bytes().to_vec().into()),
+            _ => None,
+        }
+    }
+
+    fn removed(&self) {
+        (self.on_removed)();
+    }
+
+    fn was_removed(&self, id: u64) -> bool {
+        self.core.get().is_some_and(|core| core.machine.members(|members| members.was_removed(id)))
+    }
+}
+
+impl Answers {
+    fn cluster_info(&self, core: &Core) -> Bytes {
+        let (mut members, removed) =
+            core.machine.members(|members| (members.list(), members.removed().collect::<Vec<_>>()));
+        if members.is_empty() {
+            members.clone_from(&core.initial);
+        }
+        ClusterInfo { cluster: self.identity.cluster, members, removed }.encode_to_vec().into()
+    }
+}
+
+fn number_answer(answer: Result<i64, Refusal>) -> Option<Bytes> {
+    answer.ok().map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))
+}

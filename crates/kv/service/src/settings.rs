@@ -1,0 +1,355 @@
+//! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
+
+use anyhow::{Result, bail};
+use base_telemetry::LogOptions;
+use clap::{ArgAction, Args, Parser, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// etcd's flags that mean nothing here: accepted with a warning.
+pub const IGNORED_FLAGS: &[&str] = &[
+    "wal-dir",
+    "max-snapshots",
+    "max-wals",
+    "proxy",
+    "strict-reconfig-check",
+    "pre-vote",
+    "logger",
+    "log-outputs",
+    "log-format",
+    "enable-log-rotation",
+    "log-rotation-config-json",
+    "enable-pprof",
+    "unsafe-no-fsync",
+    "socket-reuse-port",
+    "socket-reuse-address",
+    "backend-batch-limit",
+    "backend-batch-interval",
+    "backend-bbolt-freelist-type",
+    "initial-election-tick-advance",
+    "discovery",
+    "discovery-srv",
+    "discovery-srv-name",
+    "discovery-fallback",
+    "discovery-proxy",
+    "enable-v2",
+    "host-whitelist",
+    "cors",
+    "force-new-cluster",
+    "self-signed-cert-validity",
+    "tls-min-version",
+    "tls-max-version",
+    "cipher-suites",
+    "experimental-initial-corrupt-check",
+    "experimental-corrupt-check-time",
+    "experimental-compact-hash-check-enabled",
+    "feature-gates",
+    "experimental-compaction-batch-limit",
+    "compaction-batch-limit",
+    "max-concurrent-streams",
+    "experimental-enable-lease-checkpoint",
+    "experimental-enable-lease-checkpoint-persist",
+    "snapshot-catchup-entries",
+    "grpc-keepalive-min-time",
+    "grpc-keepalive-interval",
+    "grpc-keepalive-timeout",
+    "metrics",
+    "warning-apply-duration",
+    "experimental-warning-apply-duration",
+    "experimental-memory-mlock",
+    "experimental-bootstrap-defrag-threshold-megabytes",
+    "compact-hash-check-time",
+    "corrupt-check-time",
+    "client-crl-file",
+    "peer-crl-file",
+    "peer-cert-allowed-cn",
+    "peer-cert-allowed-hostname",
+    "client-cert-allowed-hostname",
+    "auto-tls",
+    "peer-auto-tls",
+    "v2-deprecation",
+    "experimental-stop-grpc-service-on-defrag",
+];
+
+/// A key-value store with etcd's v3 API.
+#[derive(Parser, Debug)]
+#[command(name = "kvstore", version = VERSION, long_version = LONG_VERSION, args_conflicts_with_subcommands = true)]
+pub struct Flags {
+    #[command(subcommand)]
+    pub(crate) command: Option<Subcommand>,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\netcd Version: 3.6.6");
+/// The version of the API, as clients ask for it.
+pub(crate) const API_VERSION: &str = "3.6.6";
+
+impl Flags {
+    /// Where logs go.
+    pub fn log(&self) -> LogOptions {
+        let mut log = self.log.clone();
+        if self.serve.log_level == "debug" {
+            log.verbosity = log.verbosity.max(4);
+        }
+        log
+    }
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Subcommand {
+    /// Look at snapshot files, or make a data folder of one
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Verify a data folder that no server uses
+    Check {
+        /// The data folder
+        #[arg(long)]
+        data_dir: PathBuf,
+    },
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum SnapshotCommand {
+    /// Print a snapshot's hash, revision, keys and size
+    Status(SnapshotStatus),
+    /// Make a data folder of a snapshot, for a new cluster
+    Restore(SnapshotRestore),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotStatus {
+    /// Snapshot file
+    pub file: PathBuf,
+    /// Format of what is printed
+    #[arg(short = 'w', long = "write-out", default_value = "simple", value_parser = ["simple", "json", "table", "fields"])]
+    pub write_out: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotRestore {
+    /// Snapshot file
+    pub file: PathBuf,
+    /// Member's name
+    #[arg(long, default_value = "default")]
+    pub name: String,
+    /// Folder to make; must not exist or be empty
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// Accepted; the log is in the data folder
+    #[arg(long)]
+    pub wal_dir: Option<PathBuf>,
+    /// Members of the new cluster
+    #[arg(long, default_value = "default=http://localhost:2380")]
+    pub initial_cluster: String,
+    /// Tells clusters apart
+    #[arg(long, default_value = "etcd-cluster")]
+    pub initial_cluster_token: String,
+    /// This member's peer URLs
+    #[arg(long, default_value = "http://localhost:2380")]
+    pub initial_advertise_peer_urls: String,
+    /// Do not check the file's hash, for copies of a database file
+    #[arg(long)]
+    pub skip_hash_check: bool,
+    /// Add this to the revision
+    #[arg(long, default_value_t = 0)]
+    pub bump_revision: u64,
+    /// Mark the old revisions as compacted
+    #[arg(long)]
+    pub mark_compacted: bool,
+}
+
+/// How history is compacted by itself.
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
+pub(crate) enum CompactionMode {
+    Periodic,
+    Revision,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
+pub(crate) enum ClusterState {
+    New,
+    Existing,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    /// The one whose files are there; fjall in a new folder
+    Auto,
+    /// A log-structured merge tree in files
+    Fjall,
+    /// sled's files
+    Sled,
+    /// In memory: for tests; the log rebuilds it
+    Memory,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Serve {
+    /// Member's name
+    #[arg(long, env = "ETCD_NAME", default_value = "default")]
+    pub name: String,
+    /// Folder of log and state [default: NAME.etcd]
+    #[arg(long, env = "ETCD_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where clients are served; port 0 lets the kernel pick
+    #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", default_value = "http://localhost:2379")]
+    pub listen_client_urls: String,
+    /// Where other members are served
+    #[arg(long, env = "ETCD_LISTEN_PEER_URLS", default_value = "http://localhost:2380")]
+    pub listen_peer_urls: String,
+    /// Where /metrics and /health are served besides
+    #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", default_value = "")]
+    pub listen_metrics_urls: String,
+    /// Accepted; HTTP is served with gRPC
+    #[arg(long, env = "ETCD_LISTEN_CLIENT_HTTP_URLS", default_value = "")]
+    pub listen_client_http_urls: String,
+    /// Client URLs to tell others [default: those listened on]
+    #[arg(long, env = "ETCD_ADVERTISE_CLIENT_URLS")]
+    pub advertise_client_urls: Option<String>,
+    /// Peer URLs to tell others [default: those listened on]
+    #[arg(long, env = "ETCD_INITIAL_ADVERTISE_PEER_URLS")]
+    pub initial_advertise_peer_urls: Option<String>,
+    /// Members that a new cluster begins with [default: this one]
+    #[arg(long, env = "ETCD_INITIAL_CLUSTER")]
+    pub initial_cluster: Option<String>,
+    /// Begin a cluster, or join one
+    #[arg(long, env = "ETCD_INITIAL_CLUSTER_STATE", value_enum, default_value = "new")]
+    pub initial_cluster_state: ClusterState,
+    /// Tells clusters apart
+    #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
+    pub initial_cluster_token: String,
+    /// Writes the client port to this file
+    #[arg(long)]
+    pub port_file: Option<PathBuf>,
+    /// Entries between two snapshots
+    #[arg(long, env = "ETCD_SNAPSHOT_COUNT", default_value_t = 10_000)]
+    pub snapshot_count: u64,
+    /// Milliseconds between heartbeats
+    #[arg(long, env = "ETCD_HEARTBEAT_INTERVAL", default_value_t = 100)]
+    pub heartbeat_interval: u64,
+    /// Milliseconds without a leader before an election
+    #[arg(long, env = "ETCD_ELECTION_TIMEOUT", default_value_t = 1_000)]
+    pub election_timeout: u64,
+    /// The largest request, in bytes
+    #[arg(long, env = "ETCD_MAX_REQUEST_BYTES", default_value_t = 1_572_864)]
+    pub max_request_bytes: usize,
+    /// The longest transaction
+    #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
+    pub max_txn_ops: usize,
+    /// Learners there may be
+    #[arg(long, alias = "experimental-max-learners", env = "ETCD_MAX_LEARNERS", default_value_t = 1)]
+    pub max_learners: usize,
+    /// Space that data may take, in bytes; 0: 2 GiB
+    #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0)]
+    pub quota_backend_bytes: i64,
+    /// How history is compacted by itself
+    #[arg(long, env = "ETCD_AUTO_COMPACTION_MODE", value_enum, default_value = "periodic")]
+    pub auto_compaction_mode: CompactionMode,
+    /// How much history is kept: a time (or hours), or a number of revisions; 0: all
+    #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
+    pub auto_compaction_retention: String,
+    /// Bytes of newest values kept in memory
+    #[arg(long, default_value_t = 32 << 20)]
+    pub value_cache_bytes: usize,
+    /// Bytes of the engine's files kept in memory
+    #[arg(long, default_value_t = 8 << 20)]
+    pub engine_cache_bytes: u64,
+    /// What keeps the state
+    #[arg(long, value_enum, default_value = "auto")]
+    pub engine: EngineKind,
+    /// How often a quiet watcher that asked for it hears how far it is
+    #[arg(
+        long,
+        alias = "experimental-watch-progress-notify-interval",
+        env = "ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL",
+        default_value = "10m"
+    )]
+    pub watch_progress_notify_interval: String,
+    /// Tokens of authenticated users: simple
+    #[arg(long, env = "ETCD_AUTH_TOKEN", default_value = "simple")]
+    pub auth_token: String,
+    /// Seconds that a simple token lives
+    #[arg(long, env = "ETCD_AUTH_TOKEN_TTL", default_value_t = 300)]
+    pub auth_token_ttl: u64,
+    /// Work that a password hash takes
+    #[arg(long, env = "ETCD_BCRYPT_COST", default_value_t = 10)]
+    pub bcrypt_cost: u32,
+    /// Level of logs
+    #[arg(long, env = "ETCD_LOG_LEVEL", default_value = "info", value_parser = ["debug", "info", "warn", "error", "panic", "fatal"])]
+    pub log_level: String,
+    /// Certificate for clients
+    #[arg(long, env = "ETCD_CERT_FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "ETCD_KEY_FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Let in only clients with a certificate of the trusted CA
+    #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub client_cert_auth: bool,
+    /// The CA of clients
+    #[arg(long, env = "ETCD_TRUSTED_CA_FILE")]
+    pub trusted_ca_file: Option<PathBuf>,
+    /// Certificate for other members
+    #[arg(long, env = "ETCD_PEER_CERT_FILE")]
+    pub peer_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "ETCD_PEER_KEY_FILE")]
+    pub peer_key_file: Option<PathBuf>,
+    /// Let in only members with a certificate of the trusted CA
+    #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub peer_client_cert_auth: bool,
+    /// The CA of members
+    #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
+    pub peer_trusted_ca_file: Option<PathBuf>,
+}
+
+/// Reads `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.
+pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duration> {
+    if let Ok(count) = text.parse::<u32>() {
+        return Ok(unit * count);
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (name, tail) = tail.split_at(letters);
+        let seconds = match name {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            _ => bail!("--{flag}: {text:?} is not a time like 1h30m"),
+        };
+        let Ok(number) = number.parse::<f64>() else { bail!("--{flag}: {text:?} is not a time like 1h30m") };
+        total += Duration::from_secs_f64(number * seconds);
+        rest = tail;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn flags_are_consistent() {
+        use clap::CommandFactory;
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_as_go_does() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(duration("x", "1h30m", hour).unwrap(), hour * 3 / 2);
+        assert_eq!(duration("x", "2", hour).unwrap(), hour * 2);
+        assert_eq!(duration("x", "500ms", hour).unwrap(), Duration::from_millis(500));
+        assert!(duration("x", "soon", hour).unwrap_err().to_string().contains("soon"));
+    }
+}

@@ -1,0 +1,316 @@
+//! Starting a member, in the order in which things depend on each other, and stopping it in reverse.
+
+use crate::bootstrap::{self, Bootstrap};
+use crate::core::{Bounds, Core};
+use crate::listen::{self, Port};
+use crate::member::{self, OnRemoved, Parts};
+use crate::meters::Meters;
+use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
+use crate::tasks;
+use crate::urls;
+use anyhow::{Context, Result, bail};
+use base_task::{CancellationToken, Tasks};
+use kv_engine::{Engine, Kind, MemoryEngine};
+use kv_machine::{Machine, Options};
+use kv_raft::{Config, PeerTls};
+use kv_wal::{Contents, DataFolder, Wal};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const DEFAULT_QUOTA: u64 = 2 << 30;
+
+/// Runs what the flags ask for.
+pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
+    match flags.command {
+        Some(Subcommand::Snapshot(command)) => crate::offline::snapshot(command),
+        Some(Subcommand::Check { data_dir }) => crate::offline::check(&data_dir),
+        None => serve(flags.serve, shutdown).await,
+    }
+}
+
+/// Everything that the flags say, checked.
+struct Plan {
+    client_ports: Vec<Port>,
+    peer_ports: Vec<Port>,
+    metrics_ports: Vec<Port>,
+    client_urls: Vec<String>,
+    peer_urls: Vec<String>,
+    initial_cluster: String,
+    data_dir: PathBuf,
+    bounds: Bounds,
+    client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
+    peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
+    outgoing_tls: PeerTls,
+}
+
+fn bounds(flags: &Serve) -> Result<Bounds> {
+    if flags.election_timeout < 5 * flags.heartbeat_interval {
+        bail!(
+            "--election-timeout {} must be at least five times --heartbeat-interval {}",
+            flags.election_timeout,
+            flags.heartbeat_interval
+        );
+    }
+    let quota = match flags.quota_backend_bytes {
+        0 => DEFAULT_QUOTA,
+        bytes => u64::try_from(bytes).unwrap_or(u64::MAX),
+    };
+    Ok(Bounds {
+        max_request: flags.max_request_bytes,
+        request_timeout: Duration::from_secs(5) + Duration::from_millis(2 * flags.election_timeout),
+        min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000)).unwrap_or(2).max(1),
+        quota,
+        progress_interval: duration(
+            "watch-progress-notify-interval",
+            &flags.watch_progress_notify_interval,
+            Duration::from_secs(1),
+        )?,
+        bcrypt_cost: flags.bcrypt_cost,
+        client_cert_auth: flags.client_cert_auth,
+        max_learners: flags.max_learners,
+    })
+}
+
+async fn plan(flags: &Serve) -> Result<Plan> {
+    let bounds = bounds(flags)?;
+    if flags.auth_token != "simple" {
+        bail!("--auth-token {:?} is not known: use simple", flags.auth_token);
+    }
+    let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
+    let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
+    let metrics = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
+    if client.is_empty() || peer.is_empty() {
+        bail!("--listen-client-urls and --listen-peer-urls need a URL each");
+    }
+    let secure = client.iter().any(|url| url.secure);
+    if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
+        bail!("--listen-client-urls has https, which needs --cert-file and --key-file");
+    }
+    let client_tls = listen::tls(
+        flags.cert_file.as_deref(),
+        flags.key_file.as_deref(),
+        flags.trusted_ca_file.as_deref(),
+        flags.client_cert_auth,
+    )?;
+    let peer_tls = listen::tls(
+        flags.peer_cert_file.as_deref(),
+        flags.peer_key_file.as_deref(),
+        flags.peer_trusted_ca_file.as_deref(),
+        flags.peer_client_cert_auth,
+    )?;
+    if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
+        bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
+    }
+    let outgoing_tls = PeerTls::default();
+    *outgoing_tls.write() = crate::peer_tls::outgoing(flags)?;
+    let advertised = |flag: &str, given: &Option<String>, ports: &[Port]| -> Result<Vec<String>> {
+        Ok(match given {
+            Some(list) => urls::parse(flag, list)?.into_iter().map(|url| url.text).collect(),
+            None => ports.iter().map(|port| port.url.clone()).collect(),
+        })
+    };
+    if let Some(cluster) = &flags.initial_cluster {
+        urls::parse_cluster(cluster)?;
+    }
+    let data_dir = flags.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
+    tasks::Retention::parse(flags)?;
+    let client_ports = listen::bind(&client).await?;
+    let peer_ports = listen::bind(&peer).await?;
+    let metrics_ports = listen::bind(&metrics).await?;
+    let client_urls = advertised("advertise-client-urls", &flags.advertise_client_urls, &client_ports)?;
+    let peer_urls = advertised("initial-advertise-peer-urls", &flags.initial_advertise_peer_urls, &peer_ports)?;
+    let own = peer_urls.iter().map(|url| format!("{}={url}", flags.name)).collect::<Vec<_>>().join(",");
+    let initial_cluster = flags.initial_cluster.clone().unwrap_or(own);
+    Ok(Plan {
+        client_ports,
+        peer_ports,
+        metrics_ports,
+        client_urls,
+        peer_urls,
+        initial_cluster,
+        data_dir,
+        bounds,
+        client_tls,
+        peer_tls,
+        outgoing_tls,
+    })
+}
+
+fn open_engine(flags: &Serve, folder: &DataFolder) -> Result<Arc<dyn Engine>> {
+    Ok(match flags.engine {
+        EngineKind::Memory => Arc::new(MemoryEngine::default()),
+        EngineKind::Auto => in_files(flags, folder, None)?,
+        EngineKind::Fjall => in_files(flags, folder, Some(Kind::Fjall))?,
+        EngineKind::Sled => in_files(flags, folder, Some(Kind::Sled))?,
+    })
+}
+
+fn in_files(flags: &Serve, folder: &DataFolder, wanted: Option<Kind>) -> Result<Arc<dyn Engine>> {
+    Ok(kv_engine::open(&folder.below("member/state")?, wanted, flags.engine_cache_bytes)?)
+}
+
+async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
+    if let Some(identity) = folder.identity() {
+        let members = bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
+        bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls).await?;
+        let begin = bootstrap::unfinished(flags, identity, &members);
+        return Ok(Bootstrap { identity, members, begin });
+    }
+    let first = bootstrap::first_start(flags, &plan.initial_cluster, &plan.peer_urls, &plan.outgoing_tls).await?;
+    folder.claim(first.identity)?;
+    Ok(first)
+}
+
+async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
+    // The folder first: what is wrong with it is the more useful message.
+    let mut plan = plan(&flags).await?;
+    let mut folder = DataFolder::open(&plan.data_dir)?;
+    let tasks = Tasks::new(shutdown.clone());
+    let routes = Arc::new(OnceLock::new());
+    for port in std::mem::take(&mut plan.peer_ports) {
+        tasks.spawn("peers", listen::serve_peers(port, plan.peer_tls.clone(), routes.clone(), shutdown.clone()));
+    }
+    let bootstrap = identify(&flags, &plan, &mut folder).await?;
+    let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
+    // Set once, here.
+    let _ = routes.set(member::peer_routes(&core));
+    crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
+    tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
+    for port in std::mem::take(&mut plan.metrics_ports) {
+        tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
+    }
+    begin(&core, &bootstrap).await?;
+    let result = tokio::select! {
+        ready = tasks::publish(&core, &flags.name, &plan.client_urls) => ready,
+        () = shutdown.cancelled() => Ok(()),
+    };
+    if result.is_ok() && !shutdown.is_cancelled() {
+        announce(&flags, &plan)?;
+        for port in std::mem::take(&mut plan.client_ports) {
+            tracing::info!(url = port.url, "ready to serve client requests");
+            tasks
+                .spawn("clients", listen::serve_clients(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
+        }
+        shutdown.cancelled().await;
+    }
+    let stopped = core.node.status().stopped;
+    stop(&core, &tasks).await;
+    if let Some(reason) = stopped {
+        bail!("replication has stopped: {reason}; start the member again");
+    }
+    if let Some(reason) = leave.get() {
+        bail!("{reason}");
+    }
+    result
+}
+
+fn announce(flags: &Serve, plan: &Plan) -> Result<()> {
+    let (Some(file), Some(port)) = (&flags.port_file, plan.client_ports.first()) else { return Ok(()) };
+    let number = port.listener.local_addr()?.port();
+    base_serve::write_port_file(file, number).with_context(|| format!("--port-file {}", file.display()))
+}
+
+async fn begin(core: &Core, bootstrap: &Bootstrap) -> Result<()> {
+    if !bootstrap.begin.is_empty() {
+        core.node.initialize(&bootstrap.begin).await?;
+    }
+    Ok(())
+}
+
+type Leave = Arc<OnceLock<&'static str>>;
+
+async fn build(
+    flags: &Serve,
+    plan: &Plan,
+    folder: &DataFolder,
+    bootstrap: &Bootstrap,
+    shutdown: &CancellationToken,
+) -> Result<(Arc<Core>, Leave)> {
+    let meters = Arc::new(Meters::default());
+    let identity = bootstrap.identity;
+    let sync_micros = Arc::new(AtomicU64::new(0));
+    let (wal, contents) = open_log(folder, &meters, &sync_micros)?;
+    let on_store = {
+        let meters = meters.clone();
+        Arc::new(move |took| meters.engine_write.observe(took))
+    };
+    let options = Options {
+        member: identity.member,
+        max_txn_ops: flags.max_txn_ops,
+        max_learners: flags.max_learners,
+        value_cache: flags.value_cache_bytes,
+        own_thread: true,
+        on_store,
+    };
+    let machine = Machine::open(open_engine(flags, folder)?, options)?;
+    let owner = machine.members(|members| members.get(identity.member).map(|member| member.name.clone()));
+    bootstrap::check_member(flags, folder.path(), identity, &bootstrap.members, owner.as_deref())?;
+    let leave: Leave = Arc::default();
+    let config = Config {
+        cluster: identity.cluster,
+        member: identity.member,
+        heartbeat: Duration::from_millis(flags.heartbeat_interval),
+        election_timeout: Duration::from_millis(flags.election_timeout),
+        snapshot_entries: flags.snapshot_count,
+        spool: folder.below("member/received")?,
+        tls: plan.outgoing_tls.clone(),
+        dial: None,
+        sync_micros,
+    };
+    let parts = Parts {
+        machine,
+        log: (wal, contents),
+        config,
+        bounds: plan.bounds.clone(),
+        meters,
+        token_ttl: Duration::from_secs(flags.auth_token_ttl),
+        initial: bootstrap.members.clone(),
+        on_removed: on_removed(leave.clone(), shutdown.clone()),
+        shutdown: shutdown.clone(),
+    };
+    Ok((member::assemble(parts).await?, leave))
+}
+
+fn on_removed(leave: Leave, shutdown: CancellationToken) -> OnRemoved {
+    Arc::new(move || {
+        let reason = "this member has been removed from the cluster for good; to use the machine again, empty its data folder and \
+                      add it as a new member";
+        if leave.set(reason).is_ok() {
+            tracing::error!("this member has been removed from the cluster");
+            shutdown.cancel();
+        }
+    })
+}
+
+fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU64>) -> Result<(Wal, Contents)> {
+    let (meters, micros) = (meters.clone(), sync_micros.clone());
+    let observer = Arc::new(move |took: Duration| {
+        meters.wal_sync.observe(took);
+        let took = took.as_micros() as u64;
+        let before = micros.load(Ordering::Relaxed);
+        micros.store((before * 15 + took) / 16, Ordering::Relaxed);
+    });
+    let (wal, contents) = Wal::open(&folder.below("member/wal")?, observer)?;
+    if let Some(bytes) = contents.torn {
+        tracing::warn!(bytes, "the log ended in a write that was never acknowledged; it is cut off");
+    }
+    Ok((wal, contents))
+}
+
+async fn stop(core: &Arc<Core>, tasks: &Tasks) {
+    core.shutdown.cancel();
+    // A leader that goes hands over first, so that the others need not wait for a timeout.
+    let status = core.node.status();
+    let heir = status.voters.iter().find(|id| **id != core.identity.member && tasks::reached(core, **id));
+    if let (true, Some(heir)) = (status.leading, heir) {
+        let _ = core.node.transfer(*heir, Duration::from_secs(3)).await;
+    }
+    tasks.wait(Duration::from_secs(5)).await;
+    core.node.shutdown().await;
+    if let Err(error) = core.machine.flush().await {
+        tracing::warn!(%error, "the state is not flushed; the log has what is missing");
+    }
+    tracing::info!("stopped");
+}

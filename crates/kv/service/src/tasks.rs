@@ -1,0 +1,349 @@
+//! What runs besides answering: expiry, compaction, membership, quota, publishing.
+
+use crate::core::Core;
+use crate::settings::{CompactionMode, Serve, duration};
+use anyhow::{Context, Result, bail};
+use base_task::Tasks;
+use kv_machine::{Caller, Command, Machine, Outcome, Refusal};
+use kv_raft::Directory;
+use proto_etcd::etcdserverpb::{
+    CompactionRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest, Member, MemberListResponse,
+};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Leases ended at once; the rest a moment later.
+const EXPIRED_AT_ONCE: usize = 1_000;
+/// A lease that could not be revoked is tried again after this.
+const AGAIN: Duration = Duration::from_secs(3);
+/// How much time a checkpoint may be behind.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
+
+/// How much history is kept without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retention {
+    All,
+    For(Duration),
+    Revisions(i64),
+}
+
+impl Retention {
+    pub fn parse(flags: &Serve) -> Result<Retention> {
+        let text = &flags.auto_compaction_retention;
+        if text == "0" || text.is_empty() {
+            return Ok(Retention::All);
+        }
+        match flags.auto_compaction_mode {
+            CompactionMode::Periodic => {
+                let kept = duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
+                Ok(if kept.is_zero() { Retention::All } else { Retention::For(kept) })
+            }
+            CompactionMode::Revision => match text.parse::<i64>() {
+                Ok(count) if count >= 0 => Ok(Retention::Revisions(count)),
+                _ => bail!("--auto-compaction-retention: {text:?} is not a number of revisions"),
+            },
+        }
+    }
+}
+
+/// Starts all of it.
+pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Result<()> {
+    let store = core.store().clone();
+    let until = |core: &Arc<Core>| core.shutdown.clone();
+    let reclaim = until(core).run_until_cancelled_owned(async move {
+        if let Err(error) = store.reclaim_forever().await {
+            tracing::error!(%error, "space can't be given back");
+        }
+    });
+    tasks.spawn("reclaim", async move {
+        let _ = reclaim.await;
+    });
+    let hub = core.hub.clone();
+    let fan_out = until(core).run_until_cancelled_owned(async move { hub.run().await });
+    tasks.spawn("watch hub", async move {
+        let _ = fan_out.await;
+    });
+    macro_rules! task {
+        ($name:literal, $future:expr) => {{
+            let running = until(core).run_until_cancelled_owned($future);
+            tasks.spawn($name, async move {
+                let _ = running.await;
+            });
+        }};
+    }
+    task!("replication", replication(core.clone()));
+    task!("leadership", leadership(core.clone()));
+    task!("leases", leases(core.clone()));
+    task!("members", members(core.clone()));
+    task!("durable members", durable_members(core.clone()));
+    task!("quota", crate::quota::watch(core.clone()));
+    match retention {
+        Retention::All => {}
+        Retention::For(kept) => task!("compaction", compact_by_time(core.clone(), kept)),
+        Retention::Revisions(count) => task!("compaction", compact_by_count(core.clone(), count)),
+    }
+    Ok(())
+}
+
+/// Ends the member when replication has stopped: it could only pretend to serve.
+async fn replication(core: Arc<Core>) {
+    let reason = core.node.stopped().await;
+    tracing::error!(reason, "replication has stopped");
+    core.shutdown.cancel();
+}
+
+/// Follows who leads: only a leader knows when leases end.
+async fn leadership(core: Arc<Core>) {
+    let mut led = false;
+    let mut leader = None;
+    loop {
+        let status = core.node.status();
+        if status.leading != led {
+            led = status.leading;
+            if led {
+                // Everything of earlier terms is applied before leases are looked at.
+                let _ = core.node.read_barrier(Duration::from_secs(10)).await;
+                core.machine.leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
+            } else {
+                core.machine.leases(kv_machine::Leases::follow);
+            }
+        }
+        if status.leader.is_some() && status.leader != leader {
+            leader = status.leader;
+            core.meters.leader_changes.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(
+                leader = format!("{:x}", leader.unwrap_or_default()),
+                term = status.term,
+                "there is a leader"
+            );
+        }
+        core.node.changed((status.term, status.leader)).await;
+    }
+}
+
+/// Ends leases whose time is over, and notes how much time the long ones have left.
+async fn leases(core: Arc<Core>) {
+    let mut checkpoint = tokio::time::Instant::now() + CHECKPOINT_EVERY;
+    loop {
+        let deadline = core.machine.leases(|leases| leases.next_deadline());
+        let Some(deadline) = deadline else {
+            core.machine.lease_changed().await;
+            continue;
+        };
+        tokio::select! {
+            () = tokio::time::sleep_until(deadline.into()) => expire(&core).await,
+            () = core.machine.lease_changed() => {}
+            () = tokio::time::sleep_until(checkpoint) => {
+                checkpoint = tokio::time::Instant::now() + CHECKPOINT_EVERY;
+                note_times(&core).await;
+            }
+        }
+    }
+}
+
+async fn expire(core: &Arc<Core>) {
+    if !core.node.leads_for_certain() {
+        // Somebody else may lead by now, and have renewed them.
+        let _ = core.node.read_barrier(Duration::from_secs(1)).await;
+        if !core.node.leads_for_certain() {
+            return sleep(Duration::from_millis(100)).await;
+        }
+    }
+    let over = core.machine.leases(|leases| leases.expired(Instant::now().into_std(), EXPIRED_AT_ONCE, AGAIN));
+    for id in over {
+        let core = core.clone();
+        tokio::spawn(async move {
+            let command = Command::LeaseRevoke(LeaseRevokeRequest { id });
+            match core.submit_raw(&Caller::internal(), command).await {
+                Ok(_) => drop(core.meters.expired_leases.fetch_add(1, Ordering::Relaxed)),
+                Err(Refusal::LeaseNotFound) => {}
+                Err(refusal) => tracing::debug!(%refusal, "a lease can't be ended yet"),
+            }
+        });
+    }
+}
+
+async fn note_times(core: &Arc<Core>) {
+    let due = core.machine.leases(|leases| leases.due_checkpoints(Instant::now().into_std(), CHECKPOINT_EVERY));
+    if due.is_empty() {
+        return;
+    }
+    let checkpoints = due.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl }).collect();
+    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints });
+    if let Err(refusal) = core.submit_raw(&Caller::internal(), command).await {
+        tracing::debug!(%refusal, "lease checkpoints can't be noted");
+    }
+}
+
+/// A lease with a checkpoint was renewed: it has all its time again.
+pub(crate) fn forget_checkpoint(core: &Core, id: i64) {
+    let checkpoint = LeaseCheckpoint { id, remaining_ttl: 0 };
+    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints: vec![checkpoint] });
+    let envelope = kv_machine::Envelope { internal: true, command: Some(command), ..Default::default() };
+    let mut bytes = bytes::BytesMut::new();
+    kv_machine::encode_into(&mut bytes, &envelope);
+    core.node.propose_unheard(bytes.freeze());
+}
+
+/// Addresses of all members: as committed, and before that as the flags say.
+pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: &[Member]) {
+    let committed = machine.members(|members| members.list());
+    let known = if committed.is_empty() { initial } else { &committed };
+    let addresses: HashMap<u64, Vec<String>> =
+        known.iter().map(|member| (member.id, member.peer_ur_ls.clone())).collect();
+    directory.replace(addresses);
+}
+
+/// Whether a member has been reached lately.
+pub(crate) fn reached(core: &Core, id: u64) -> bool {
+    core.directory.health(id).is_some_and(|health| health.active_since.is_some())
+}
+
+/// Who the members are is asked of the engine before the log is replayed, so it is made durable there when it changes.
+async fn durable_members(core: Arc<Core>) {
+    let mut changed = core.machine.members_changed();
+    changed.mark_changed();
+    while changed.changed().await.is_ok() {
+        if let Err(error) = core.machine.flush().await {
+            tracing::warn!(%error, "the members are not flushed; the log has them");
+        }
+    }
+}
+
+/// Brings addresses and, on the leader, replication in line with the committed members.
+async fn members(core: Arc<Core>) {
+    let mut changed = core.machine.members_changed();
+    loop {
+        changed.borrow_and_update();
+        fill_directory(&core.directory, &core.machine, &core.initial);
+        let status = core.node.status();
+        let removed = core.machine.members(|members| members.was_removed(core.identity.member));
+        if removed && !status.leading {
+            // Whoever asked for it is answered first.
+            sleep(Duration::from_secs(1)).await;
+            core.removed();
+            return;
+        }
+        let settled = !status.leading || bring_in_line(&core, &status).await;
+        let term = (status.term, status.leader);
+        tokio::select! {
+            _ = changed.changed() => {}
+            () = core.node.changed(term) => {}
+            () = sleep(Duration::from_millis(200)), if !settled => {}
+        }
+    }
+}
+
+/// One step towards the committed members; whether nothing is left to do.
+async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
+    let members = core.machine.members(|members| members.list());
+    if members.is_empty() {
+        return true;
+    }
+    let wanted: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let present: BTreeSet<u64> = status.voters.union(&status.learners).copied().collect();
+    let step = if let Some(id) = wanted.difference(&present).next() {
+        core.node.add_learner(*id).await
+    } else if let Some(id) = present.difference(&wanted).find(|id| **id != core.identity.member) {
+        core.node.remove(*id).await
+    } else {
+        let to_promote = members.iter().find(|member| {
+            let matched = status.matched.get(&member.id).copied().unwrap_or_default();
+            !member.is_learner
+                && status.learners.contains(&member.id)
+                && matched + 10 >= status.last_index
+                && matched > 0
+        });
+        match to_promote {
+            Some(member) => core.node.promote(member.id).await,
+            None => return members.iter().all(|member| member.is_learner || status.voters.contains(&member.id)),
+        }
+    };
+    if let Err(error) = step {
+        tracing::debug!(%error, "the membership can't be changed yet");
+    }
+    false
+}
+
+/// Tells the cluster name and client URLs of this member; done when the cluster has taken note.
+pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]) -> Result<()> {
+    let me = core.identity.member;
+    let mut urls = client_urls.to_vec();
+    urls.sort();
+    loop {
+        let known = core.machine.members(|members| members.list());
+        if known.is_empty() {
+            init_members(core).await;
+        }
+        let command = Command::MemberPublish(Member {
+            id: me,
+            name: name.to_owned(),
+            client_ur_ls: urls.clone(),
+            ..Member::default()
+        });
+        let same = known.iter().any(|m| m.id == me && m.name == name && m.client_ur_ls == urls);
+        let done = if same {
+            core.is_learner() || core.node.read_barrier(Duration::from_secs(2)).await.is_ok()
+        } else {
+            matches!(core.submit_raw(&Caller::internal(), command).await, Ok((Outcome::Members(_), _)))
+        };
+        if done {
+            return Ok(());
+        }
+        if let Some(reason) = core.node.status().stopped {
+            return Err(anyhow::Error::msg(reason)).context("replication has stopped");
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The first command of a cluster says who is in it.
+async fn init_members(core: &Arc<Core>) {
+    if !core.node.status().leading {
+        return;
+    }
+    let members = MemberListResponse { header: None, members: core.initial.clone() };
+    if let Err(refusal) = core.submit_raw(&Caller::internal(), Command::MembersInit(members)).await {
+        tracing::debug!(%refusal, "the members can't be noted yet");
+    }
+}
+
+async fn compact(core: &Core, revision: i64) {
+    if revision <= core.store().compacted() || !core.node.status().leading {
+        return;
+    }
+    let command = Command::Compact(CompactionRequest { revision, physical: false });
+    match core.submit_raw(&Caller::internal(), command).await {
+        Ok(_) => tracing::info!(revision, "history is compacted"),
+        Err(refusal) => tracing::debug!(%refusal, revision, "history can't be compacted"),
+    }
+}
+
+/// Keeps the history of a span of time.
+async fn compact_by_time(core: Arc<Core>, kept: Duration) {
+    // A tenth of the span, but at most an hour's steps: as many samples as are needed, no more.
+    let step = (kept / 10).min(Duration::from_secs(360)).max(Duration::from_millis(100));
+    let mut samples = std::collections::VecDeque::new();
+    loop {
+        samples.push_back((Instant::now(), core.store().revision()));
+        sleep(step).await;
+        let mut target = None;
+        while samples.front().is_some_and(|(taken, _)| taken.elapsed() >= kept) {
+            target = samples.pop_front().map(|(_, revision)| revision);
+        }
+        if let Some(revision) = target {
+            compact(&core, revision).await;
+        }
+    }
+}
+
+/// Keeps a number of revisions.
+async fn compact_by_count(core: Arc<Core>, count: i64) {
+    loop {
+        sleep(Duration::from_secs(300)).await;
+        compact(&core, core.store().revision() - count).await;
+    }
+}

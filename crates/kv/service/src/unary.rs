@@ -1,0 +1,209 @@
+//! Calls of the KV service, the ones that come by the thousand, with less ceremony than a framework for all kinds of calls
+//! needs: one message in, one message out, no routing, no buffers sized for streams.
+//!
+//! What is unusual (compression) is left to the framework. Answers and refusals are the same either way.
+
+use crate::core::Core;
+use crate::grpc::kv;
+use crate::meters::{Call, Meters};
+use crate::streams::{RequestBody, announced, too_large};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use kv_machine::Caller;
+use prost::Message;
+use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
+
+/// Compression flag and length before a message.
+const PREFIX: usize = 5;
+
+/// The methods that are answered here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Range,
+    Put,
+    Txn,
+    DeleteRange,
+}
+
+/// The method that a request is for, if it is one of these and nothing about it is unusual.
+pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
+    if compressed(request.headers()) {
+        return None;
+    }
+    Some(match request.uri().path() {
+        "/etcdserverpb.KV/Range" => Method::Range,
+        "/etcdserverpb.KV/Put" => Method::Put,
+        "/etcdserverpb.KV/Txn" => Method::Txn,
+        "/etcdserverpb.KV/DeleteRange" => Method::DeleteRange,
+        _ => return None,
+    })
+}
+
+/// Whether messages may be compressed, which is left to the framework to refuse.
+pub(crate) fn compressed(headers: &HeaderMap) -> bool {
+    headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity")
+}
+
+/// Counts a call when it ends, however that is.
+struct Counting<'a>(&'a Meters, Option<Call>);
+
+impl Counting<'_> {
+    fn end(&mut self, code: tonic::Code) {
+        if let Some(call) = self.1.take() {
+            self.0.handled(call, code);
+        }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.end(tonic::Code::Cancelled);
+    }
+}
+
+/// Answers a call.
+pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, request: Request<B>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let mut counting = Counting(&core.meters, Some(Meters::call(parts.uri.path())));
+    match carry_out(&core, method, parts, body).await {
+        Ok(message) => {
+            counting.end(tonic::Code::Ok);
+            core.meters.sent.fetch_add(message.len() as u64, Ordering::Relaxed);
+            let mut response = Response::new(Body::new(Answer { message: Some(message), over: false }));
+            let kind = HeaderValue::from_static("application/grpc");
+            response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+            response
+        }
+        Err(status) => {
+            counting.end(status.code());
+            status.into_http()
+        }
+    }
+}
+
+async fn carry_out(core: &Core, method: Method, parts: Parts, body: impl RequestBody) -> Result<Bytes, Status> {
+    let message = receive(core, body).await?;
+    let caller = caller(core, parts)?;
+    match method {
+        Method::Range => kv::encoded_range(core, &caller, &decode::<RangeRequest>(message)?).await,
+        Method::Put => Ok(framed(&kv::put(core, &caller, decode::<PutRequest>(message)?).await?)),
+        Method::Txn => Ok(framed(&kv::txn(core, &caller, decode::<TxnRequest>(message)?).await?)),
+        Method::DeleteRange => {
+            Ok(framed(&kv::delete_range(core, &caller, decode::<DeleteRangeRequest>(message)?).await?))
+        }
+    }
+}
+
+/// The token that a request brings.
+pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
+    let token = headers.get("token").or_else(|| headers.get("authorization"))?;
+    Some(token.to_str().unwrap_or_default().to_owned())
+}
+
+/// On whose behalf a request comes.
+pub(crate) fn caller(core: &Core, parts: Parts) -> Result<Caller, Status> {
+    if !core.machine.auth(|auth| auth.enabled) {
+        return Ok(Caller::default());
+    }
+    let metadata = MetadataMap::from_headers(parts.headers);
+    core.caller(&tonic::Request::from_parts(metadata, parts.extensions, ()))
+}
+
+fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    M::decode(message).map_err(|e| Status::internal(e.to_string()))
+}
+
+/// A message behind its prefix.
+pub(crate) fn framed(message: &impl Message) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(PREFIX + message.encoded_len());
+    frame_into(&mut bytes, message);
+    bytes.freeze()
+}
+
+/// Adds a message behind its prefix.
+pub(crate) fn frame_into(bytes: &mut BytesMut, message: &impl Message) {
+    let length = message.encoded_len();
+    bytes.reserve(PREFIX + length);
+    prefix(bytes, length);
+    // There is room, so this does not fail.
+    let _ = message.encode(bytes);
+}
+
+/// Says that a message of this length follows.
+pub(crate) fn prefix(bytes: &mut BytesMut, length: usize) {
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+/// The one message of a call.
+async fn receive(core: &Core, mut body: impl RequestBody) -> Result<Bytes, Status> {
+    let limit = crate::grpc::decoding_limit(core);
+    let mut bytes = Bytes::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        bytes = if bytes.is_empty() { data } else { joined(bytes, &data) };
+        if let Some(length) = announced(&bytes)?
+            && length > limit
+        {
+            return Err(too_large(length, limit));
+        }
+        if http_body::Body::is_end_stream(&body) {
+            break;
+        }
+    }
+    match announced(&bytes)? {
+        None => Err(Status::internal("Missing request message.")),
+        Some(length) if bytes.len() != PREFIX + length => Err(Status::internal("Unexpected EOF decoding stream.")),
+        Some(_) => {
+            bytes.advance(PREFIX);
+            Ok(bytes)
+        }
+    }
+}
+
+/// What came in pieces, in one; the room grows with what is there, not with what was announced.
+fn joined(first: Bytes, more: &[u8]) -> Bytes {
+    let mut whole = first.try_into_mut().unwrap_or_else(|first| BytesMut::from(first.as_ref()));
+    whole.extend_from_slice(more);
+    whole.freeze()
+}
+
+/// A message and the good end of a call.
+struct Answer {
+    message: Option<Bytes>,
+    over: bool,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(message) = self.message.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
+        if std::mem::replace(&mut self.over, true) {
+            return Poll::Ready(None);
+        }
+        let mut trailers = HeaderMap::with_capacity(1);
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over
+    }
+}

@@ -1,0 +1,86 @@
+//! URLs as flags name them.
+
+use anyhow::{Context, Result, bail};
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// An `http` or `https` URL with a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerUrl {
+    /// As given.
+    pub text: String,
+    pub secure: bool,
+    host: String,
+    pub port: u16,
+}
+
+impl ServerUrl {
+    /// The address to listen on.
+    pub fn address(&self) -> Result<SocketAddr> {
+        let target = (self.host.as_str(), self.port);
+        let found = target.to_socket_addrs().with_context(|| format!("{} can't be resolved", self.text))?;
+        found.into_iter().next().with_context(|| format!("{} has no address", self.text))
+    }
+
+    /// The same with the port that was got.
+    pub fn with_port(&self, port: u16) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{scheme}://{host}:{port}")
+    }
+}
+
+/// Parses a comma-separated list; `flag` is for the message.
+pub(crate) fn parse(flag: &str, list: &str) -> Result<Vec<ServerUrl>> {
+    list.split(',').filter(|url| !url.is_empty()).map(|text| parse_one(flag, text)).collect()
+}
+
+fn parse_one(flag: &str, text: &str) -> Result<ServerUrl> {
+    let wrong = || format!("--{flag}: {text:?} is not a URL like http://127.0.0.1:2379");
+    let url = url::Url::parse(text).with_context(wrong)?;
+    let secure = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        _ => bail!(wrong()),
+    };
+    let host = url.host_str().with_context(wrong)?.trim_matches(['[', ']']).to_owned();
+    let explicit = text.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
+    let port = url.port().or(explicit).with_context(wrong)?;
+    Ok(ServerUrl { text: text.trim_end_matches('/').to_owned(), secure, host, port })
+}
+
+/// Parses `name=url,name=url`: the peer URLs of each name, in order of names.
+pub(crate) fn parse_cluster(list: &str) -> Result<Vec<(String, Vec<String>)>> {
+    let mut members: Vec<(String, Vec<String>)> = Vec::new();
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        let (name, url) =
+            item.split_once('=').with_context(|| format!("--initial-cluster: {item:?} is not NAME=URL"))?;
+        let [url] = &parse("initial-cluster", url)?[..] else { bail!("--initial-cluster: {item:?} is not NAME=URL") };
+        match members.iter_mut().find(|(known, _)| known == name) {
+            Some((_, urls)) => urls.push(url.text.clone()),
+            None => members.push((name.to_owned(), vec![url.text.clone()])),
+        }
+    }
+    for (_, urls) in &mut members {
+        urls.sort();
+    }
+    members.sort();
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn urls_are_checked_and_named() {
+        let urls = parse("x", "http://127.0.0.1:0,https://[::1]:2379").unwrap();
+        assert_eq!((urls[0].secure, urls[0].port, urls[1].secure), (false, 0, true));
+        assert_eq!(urls[1].with_port(7), "https://[::1]:7");
+        for wrong in ["not-a-url", "http://127.0.0.1:notaport", "ftp://h:1", "http://h"] {
+            assert!(format!("{:#}", parse("x", wrong).unwrap_err()).contains(wrong), "{wrong}");
+        }
+        let members = parse_cluster("b=http://h:2,a=http://h:1,b=http://h:0").unwrap();
+        assert_eq!(members[1], ("b".into(), vec!["http://h:0".into(), "http://h:2".into()]));
+    }
+}

@@ -1,0 +1,82 @@
+//! Many runs: `cargo run --release -p kv-sim --example kv-sim -- --seeds 10000`, or one of them again with `--seed N`.
+#![allow(clippy::print_stdout)]
+
+use clap::Parser;
+use kv_sim::{Plan, Plant, run};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Parser)]
+struct Flags {
+    /// Runs.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Only this one, with the members' logs (RUST_LOG).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Members, instead of what the seed says.
+    #[arg(long)]
+    members: Option<u64>,
+    /// A bug to put in: acknowledge-before-sync, stale-read, drop-at-compaction or split-transaction.
+    #[arg(long, value_parser = plant)]
+    plant: Option<Plant>,
+    /// Folder for what members receive.
+    #[arg(long, default_value = "/tmp/kv-sim")]
+    spool: PathBuf,
+}
+
+fn plant(name: &str) -> Result<Plant, String> {
+    Ok(match name {
+        "acknowledge-before-sync" => Plant::AcknowledgeBeforeSync,
+        "stale-read" => Plant::StaleRead,
+        "drop-at-compaction" => Plant::DropAtCompaction,
+        "split-transaction" => Plant::SplitTransaction,
+        other => return Err(format!("{other} is no planted bug")),
+    })
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    match tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build() {
+        Ok(runtime) => runtime,
+        Err(e) => panic!("no runtime: {e}"),
+    }
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let seeds = match flags.seed {
+        Some(seed) => {
+            tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+            seed..seed + 1
+        }
+        None => flags.from..flags.from + flags.seeds,
+    };
+    let (began, count) = (Instant::now(), seeds.end - seeds.start);
+    let (mut failed, mut operations, mut faults, mut milliseconds) = (0, 0, 0, 0);
+    for seed in seeds {
+        let mut plan = Plan::new(seed);
+        plan.members = flags.members.unwrap_or(plan.members);
+        plan.plant = flags.plant;
+        let report = run(&plan, &flags.spool.join(std::process::id().to_string()), runtime);
+        operations += report.operations;
+        faults += report.faults;
+        milliseconds += report.milliseconds;
+        if flags.seed.is_some() {
+            println!("{plan:?}\n{report:?}");
+        }
+        if let Some(violation) = report.violation {
+            failed += 1;
+            println!("seed {seed}: {violation}");
+        }
+    }
+    println!(
+        "{count} runs, {failed} failed; {operations} operations, {faults} faults, {} simulated hours in {} s",
+        milliseconds / 3_600_000,
+        began.elapsed().as_secs()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,341 @@
+//! A disk that keeps what was synced. What was not may be lost, whole or sector by sector, when the power goes; a killed
+//! process leaves everything, still unsynced.
+
+use crate::entropy::Rng;
+use kv_wal::{Disk, DiskFile};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SECTOR: usize = 512;
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    /// What a reader sees.
+    content: Vec<u8>,
+    /// What is on the platter.
+    durable: Vec<u8>,
+    /// Writes since the last sync.
+    unsynced: Vec<(usize, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Put(PathBuf, u64),
+    Move(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+#[derive(Debug)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    /// In the order in which a journal has them.
+    name_changes: Vec<NameChange>,
+    next: u64,
+    rng: Rng,
+    full: bool,
+    fail_sync: bool,
+    /// Operations until the process stops in the middle of one.
+    fuse: Option<u64>,
+    stopped: bool,
+}
+
+/// A member's disk. It outlives the member's process.
+#[derive(Clone, Debug)]
+pub(crate) struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct SimFile {
+    disk: SimDisk,
+    inode: u64,
+}
+
+fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if content.len() < at + bytes.len() {
+        content.resize(at + bytes.len(), 0);
+    }
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn change_name(names: &mut BTreeMap<PathBuf, u64>, change: &NameChange) {
+    match change {
+        NameChange::Put(path, inode) => drop(names.insert(path.clone(), *inode)),
+        NameChange::Move(from, to) => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+        NameChange::Remove(path) => drop(names.remove(path)),
+    }
+}
+
+fn missing() -> io::Error {
+    io::Error::from(io::ErrorKind::NotFound)
+}
+
+impl State {
+    /// Whether the process still runs.
+    fn alive(&mut self) -> io::Result<()> {
+        if let Some(fuse) = &mut self.fuse {
+            *fuse = fuse.saturating_sub(1);
+            if *fuse == 0 {
+                self.stopped = true;
+            }
+        }
+        if self.stopped { Err(io::Error::other("the process has stopped")) } else { Ok(()) }
+    }
+
+    fn name(&mut self, change: NameChange) {
+        change_name(&mut self.names, &change);
+        self.name_changes.push(change);
+    }
+
+    fn sync(&mut self, inode: u64) -> io::Result<()> {
+        self.alive()?;
+        let Some(inode) = self.inodes.get_mut(&inode) else { return Err(missing()) };
+        if std::mem::take(&mut self.fail_sync) {
+            // The kernel drops the pages.
+            inode.unsynced.clear();
+            inode.content.clone_from(&inode.durable);
+            self.stopped = true;
+            return Err(io::Error::other("input/output error"));
+        }
+        for (at, bytes) in inode.unsynced.drain(..) {
+            write_into(&mut inode.durable, at, &bytes);
+        }
+        let length = inode.content.len();
+        if inode.durable.len() < length {
+            inode.durable.resize(length, 0);
+        }
+        Ok(())
+    }
+}
+
+impl SimDisk {
+    pub fn new(rng: Rng) -> Self {
+        SimDisk(Arc::new(Mutex::new(State {
+            inodes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            next: 1,
+            rng,
+            full: false,
+            fail_sync: false,
+            fuse: None,
+            stopped: false,
+        })))
+    }
+
+    /// A new process uses it.
+    pub fn start(&self) {
+        let mut state = self.0.lock();
+        (state.stopped, state.fuse, state.fail_sync) = (false, None, false);
+    }
+
+    /// The process stops in the middle of an operation soon.
+    pub fn light_fuse(&self, operations: u64) {
+        self.0.lock().fuse = Some(operations);
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.0.lock().full = full;
+    }
+
+    pub fn fail_next_sync(&self) {
+        self.0.lock().fail_sync = true;
+    }
+
+    /// The power goes: of what was not synced, chance decides what stays.
+    pub fn lose_power(&self) {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let keep = state.rng.below(state.name_changes.len() as u64 + 1);
+        for change in state.name_changes.drain(..).take(usize::try_from(keep).unwrap_or(0)) {
+            change_name(&mut state.durable_names, &change);
+        }
+        state.names.clone_from(&state.durable_names);
+        for inode in state.inodes.values_mut() {
+            let chance = state.rng.below(4);
+            for (at, bytes) in inode.unsynced.drain(..) {
+                for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+                    // None, all, or any.
+                    if chance == 1 || chance > 1 && state.rng.once_in(2) {
+                        write_into(&mut inode.durable, at + number * SECTOR, sector);
+                    }
+                }
+            }
+            inode.content.clone_from(&inode.durable);
+        }
+        let named: Vec<u64> = state.names.values().copied().collect();
+        state.inodes.retain(|inode, _| named.contains(inode));
+    }
+}
+
+impl DiskFile for SimFile {
+    fn size(&self) -> io::Result<u64> {
+        let mut state = self.disk.0.lock();
+        state.alive()?;
+        Ok(state.inodes.get(&self.inode).ok_or_else(missing)?.content.len() as u64)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.alive()?;
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let content = &state.inodes.get(&self.inode).ok_or_else(missing)?.content;
+        let found = at.checked_add(bytes.len()).and_then(|end| content.get(at..end));
+        bytes.copy_from_slice(found.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let mut guard = self.disk.0.lock();
+        let state = &mut *guard;
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let alive = state.alive();
+        let part = if alive.is_ok() { bytes.len() as u64 } else { state.rng.below(bytes.len() as u64 + 1) };
+        let bytes = &bytes[..usize::try_from(part).unwrap_or(0)];
+        let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
+        if state.full && at + bytes.len() > inode.content.len() {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        write_into(&mut inode.content, at, bytes);
+        inode.unsynced.push((at, bytes.to_vec()));
+        alive
+    }
+
+    fn allocate(&self, size: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.alive()?;
+        let full = state.full;
+        let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if inode.content.len() < size {
+            if full {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            inode.content.resize(size, 0);
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disk.0.lock().sync(self.inode)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl Disk for SimDisk {
+    fn make_folder(&self, _: &Path) -> io::Result<()> {
+        self.0.lock().alive()
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let mut state = self.0.lock();
+        state.alive()?;
+        let inside = state.names.keys().filter(|path| path.parent() == Some(folder));
+        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        state.alive()?;
+        let inode = *state.names.get(path).ok_or_else(missing)?;
+        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        if self.exists(path) {
+            return self.open(path);
+        }
+        let mut state = self.0.lock();
+        state.alive()?;
+        if state.full {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let inode = state.next;
+        state.next += 1;
+        state.inodes.insert(inode, Inode::default());
+        state.name(NameChange::Put(path.to_path_buf(), inode));
+        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.alive()?;
+        if !state.names.contains_key(from) {
+            return Err(missing());
+        }
+        state.name(NameChange::Move(from.to_path_buf(), to.to_path_buf()));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.alive()?;
+        if !state.names.contains_key(path) {
+            return Err(missing());
+        }
+        state.name(NameChange::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.0.lock().names.contains_key(path)
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        let mut guard = self.0.lock();
+        guard.alive()?;
+        let state = &mut *guard;
+        for change in state.name_changes.drain(..) {
+            change_name(&mut state.durable_names, &change);
+        }
+        Ok(())
+    }
+}
+
+impl SimDisk {
+    /// Whether the disk is a reason for a process to end.
+    pub fn at_fault(&self) -> bool {
+        let state = self.0.lock();
+        state.stopped || state.full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bytes::Bytes;
+    use kv_wal::{Contents, Wal, Writer};
+
+    fn open(disk: &SimDisk) -> (Wal, Contents, Writer) {
+        disk.start();
+        Wal::open_on(Arc::new(disk.clone()), Path::new("/wal"), 4_096, Arc::new(|_| {})).unwrap()
+    }
+
+    /// A process that is killed between write and sync leaves a frame that the next one reads, and answers for.
+    #[test]
+    fn what_a_log_was_opened_with_survives_a_loss_of_power() {
+        for seed in 0..50 {
+            let disk = SimDisk::new(Rng::new(seed));
+            let (wal, _, mut writer) = open(&disk);
+            wal.append(vec![(1, Bytes::from_static(b"one"))], Box::new(|| {}));
+            let mut frame = writer.waiting().unwrap();
+            writer.write(&mut frame).unwrap();
+            drop((wal, writer, frame));
+            let (_, read, _) = open(&disk);
+            disk.lose_power();
+            assert_eq!(open(&disk).1.entries, read.entries, "seed {seed}");
+        }
+    }
+}

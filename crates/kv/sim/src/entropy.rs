@@ -1,0 +1,105 @@
+//! Where randomness comes from: a generator for the simulation's own decisions, and the system's source of it.
+//!
+//! Hash maps, tokio's `select!` and `rand` ask the system for their seeds. In a thread that simulates, the system answers
+//! from the run's seed: this crate defines `getrandom`, which the C library would otherwise provide, and every run has a
+//! thread of its own. Seeding each of them by its own interface was rejected: some have none.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io::Read;
+
+thread_local! {
+    static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// From here on, this thread gets its randomness from a seed.
+pub(crate) fn seed_thread(seed: u64) {
+    SIMULATED.set(Some(seed));
+}
+
+fn step(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The C library's function of this name, for the whole process.
+///
+/// # Safety
+/// `buffer` must be valid for writes of `length` bytes, as the C library asks too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
+    // SAFETY: the caller promises it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
+    let simulated = SIMULATED.try_with(Cell::get).ok().flatten();
+    let Some(mut state) = simulated else {
+        let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
+        return if read.is_ok() { length.cast_signed() } else { -1 };
+    };
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&step(&mut state).to_le_bytes()[..chunk.len()]);
+    }
+    // The same bytes every time: how often somebody has asked before must make no difference.
+    length.cast_signed()
+}
+
+/// Decisions of the simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Rng(seed)
+    }
+
+    /// Another generator, whose numbers don't depend on how often this one is asked later.
+    pub fn fork(&mut self) -> Rng {
+        Rng(self.next())
+    }
+
+    pub fn next(&mut self) -> u64 {
+        step(&mut self.0)
+    }
+
+    /// A number below `end`; 0 if that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// A number from `start` up to and without `end`.
+    pub fn range(&mut self, start: u64, end: u64) -> u64 {
+        start + self.below(end.saturating_sub(start))
+    }
+
+    /// True once in `times`; never if that is 0.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        times != 0 && self.below(times) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get(usize::try_from(self.below(of.len() as u64)).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::hash::{BuildHasher, RandomState};
+
+    #[test]
+    fn a_seeded_thread_hashes_the_same_every_time() {
+        let hash = |seed| {
+            let thread = std::thread::spawn(move || {
+                seed_thread(seed);
+                let _: HashMap<u8, u8> = HashMap::new();
+                RandomState::new().hash_one(1)
+            });
+            thread.join().unwrap_or_default()
+        };
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
+    }
+}

@@ -1,0 +1,284 @@
+//! A host: its disk, and a process on it that can be started and crashed.
+
+use crate::disk::SimDisk;
+use crate::engine::SimEngine;
+use crate::entropy::Rng;
+use crate::net::{HostId, Net, Port};
+use crate::plan::{Plan, Plant};
+use crate::serve::Station;
+use kv_machine::{Machine, Options};
+use kv_raft::{Config, Dial};
+use kv_service::Member;
+use kv_wal::{Frame, Wal, WalError, Writer};
+use parking_lot::Mutex;
+use proto_etcd::etcdserverpb;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep};
+
+/// Small, so that segments are rolled and recycled.
+const SEGMENT_BYTES: u64 = 8 << 10;
+const CLUSTER: u64 = 0xc1;
+
+/// Makes a runtime whose clock stands still.
+pub(crate) type MakeRuntime = fn() -> Runtime;
+
+/// What a process tells the world.
+#[derive(Default)]
+pub(crate) struct Signs {
+    /// It ended itself, as it must when the log can't be written.
+    exited: AtomicBool,
+    /// It was removed from the cluster.
+    removed: AtomicBool,
+    /// Something that must not happen.
+    broken: Mutex<Option<String>>,
+    member: Mutex<Option<Arc<Member>>>,
+}
+
+/// A running process.
+struct Process {
+    runtime: Runtime,
+    started: Instant,
+    ticks: u64,
+    station: Station,
+    signs: Arc<Signs>,
+}
+
+/// A host.
+pub(crate) struct Host {
+    pub id: HostId,
+    pub disk: SimDisk,
+    engine: SimEngine,
+    net: Net,
+    rng: Rng,
+    spool: PathBuf,
+    make_runtime: MakeRuntime,
+    process: Option<Process>,
+}
+
+/// A member as the cluster's list has it.
+pub(crate) fn member(id: HostId) -> etcdserverpb::Member {
+    let url = |port: &str| vec![format!("http://{id}:{port}")];
+    etcdserverpb::Member { id, name: format!("m{id}"), peer_ur_ls: url("1"), client_ur_ls: url("2"), is_learner: false }
+}
+
+impl Host {
+    pub fn new(id: HostId, net: Net, mut rng: Rng, spool: PathBuf, make_runtime: MakeRuntime) -> Self {
+        let (disk, engine) = (SimDisk::new(rng.fork()), SimEngine::new(rng.fork()));
+        Host { id, disk, engine, net, rng, spool, make_runtime, process: None }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    fn boot_process(&mut self) -> &mut Process {
+        self.net.set_up(self.id);
+        let runtime = (self.make_runtime)();
+        let started = runtime.block_on(async { Instant::now() });
+        let station = Station::new(self.net.clone(), self.id);
+        self.process.insert(Process { runtime, started, ticks: 0, station, signs: Arc::default() })
+    }
+
+    /// Starts a process that only calls.
+    pub fn start_clients(&mut self) -> (Station, tokio::runtime::Handle) {
+        let process = self.boot_process();
+        (process.station.clone(), process.runtime.handle().clone())
+    }
+
+    /// Starts the member.
+    pub fn start_member(&mut self, plan: &Plan, begin: &BTreeSet<HostId>, initial: &[HostId]) {
+        self.disk.start();
+        let (disk, engine, rng, spool) = (self.disk.clone(), self.engine.clone(), self.rng.fork(), self.spool.clone());
+        let (id, plan, begin) = (self.id, plan.clone(), begin.clone());
+        let initial = initial.iter().map(|id| member(*id)).collect();
+        let process = self.boot_process();
+        let (station, signs) = (process.station.clone(), process.signs.clone());
+        process.runtime.spawn(async move {
+            let boot = Boot {
+                id,
+                plan,
+                begin,
+                initial,
+                disk: disk.clone(),
+                engine,
+                rng,
+                spool,
+                station,
+                signs: signs.clone(),
+            };
+            if let Err(error) = boot.run().await {
+                signs.fail(&disk, &format!("member {id} can't start: {error:#}"));
+            }
+        });
+    }
+
+    /// Lets the process run for a millisecond.
+    pub fn tick(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        process.ticks += 1;
+        let until = process.started + Duration::from_millis(process.ticks);
+        process.runtime.block_on(async { tokio::time::sleep_until(until).await });
+    }
+
+    /// Something arrived.
+    pub fn receive(&mut self, number: u64, packet: crate::net::Packet) {
+        let Some(process) = &self.process else { return };
+        let _entered = process.runtime.enter();
+        process.station.receive(number, packet);
+    }
+
+    /// The process ends at once, wherever its tasks are; the power may go with it.
+    pub fn crash(&mut self, power: bool) {
+        let Some(process) = self.process.take() else { return };
+        self.net.set_down(self.id, !power);
+        *process.signs.member.lock() = None;
+        drop(process);
+        if power {
+            self.disk.lose_power();
+            // A memory engine does not fail.
+            let _ = self.engine.lose_power();
+        }
+    }
+
+    /// Whether the process has ended itself.
+    pub fn exited(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
+    }
+
+    /// What must not happen and did.
+    pub fn broken(&self) -> Option<String> {
+        self.process.as_ref().and_then(|process| process.signs.broken.lock().take())
+    }
+
+    /// The member, once it runs.
+    pub fn member(&self) -> Option<Arc<Member>> {
+        self.process.as_ref().and_then(|process| process.signs.member.lock().clone())
+    }
+}
+
+impl Signs {
+    /// The process can't go on. That is allowed when its disk does not let it.
+    fn fail(&self, disk: &SimDisk, reason: &str) {
+        self.exited.store(true, Ordering::Relaxed);
+        if !disk.at_fault() {
+            self.broken.lock().get_or_insert_with(|| reason.to_owned());
+        }
+    }
+}
+
+/// A member's start.
+struct Boot {
+    id: HostId,
+    plan: Plan,
+    begin: BTreeSet<HostId>,
+    initial: Vec<etcdserverpb::Member>,
+    disk: SimDisk,
+    engine: SimEngine,
+    rng: Rng,
+    spool: PathBuf,
+    station: Station,
+    signs: Arc<Signs>,
+}
+
+impl Boot {
+    async fn run(mut self) -> anyhow::Result<()> {
+        let log = Wal::open_on(Arc::new(self.disk.clone()), Path::new("/wal"), SEGMENT_BYTES, Arc::new(|_| {}));
+        let (wal, contents, writer) = log.map_err(|error: WalError| anyhow::anyhow!("{error}"))?;
+        let options = Options {
+            member: self.id,
+            max_txn_ops: 128,
+            max_learners: 1,
+            value_cache: 2_000,
+            own_thread: false,
+            on_store: Arc::new(|_| {}),
+        };
+        let machine = Machine::open(Arc::new(self.engine.clone()), options)?;
+        let sync_micros = Arc::new(AtomicU64::new(0));
+        let log = Log {
+            writer,
+            rng: self.rng.fork(),
+            plan: self.plan.clone(),
+            disk: self.disk.clone(),
+            signs: self.signs.clone(),
+            sync_micros: sync_micros.clone(),
+        };
+        tokio::spawn(log.run());
+        tokio::spawn(store(machine.clone(), self.rng.fork()));
+        let station = self.station.clone();
+        let dial: Dial = Arc::new(move |url: &str| {
+            let host = url.trim_start_matches("http://").split(':').next().and_then(|id| id.parse().ok());
+            tower::util::BoxCloneSyncService::new(station.line(host.unwrap_or_default(), Port::Peer))
+        });
+        let config = Config {
+            cluster: CLUSTER,
+            member: self.id,
+            heartbeat: Duration::from_millis(20),
+            election_timeout: Duration::from_millis(200),
+            snapshot_entries: self.plan.snapshot_entries,
+            spool: self.spool.clone(),
+            tls: Arc::default(),
+            dial: Some(dial),
+            sync_micros,
+        };
+        let removed = self.signs.clone();
+        let on_removed = Arc::new(move || removed.removed.store(true, Ordering::Relaxed));
+        let member = Arc::new(Member::start(machine, (wal, contents), config, self.initial.clone(), on_removed).await?);
+        self.station.serve_peers(member.peer_routes());
+        *self.signs.member.lock() = Some(member.clone());
+        member.join(&self.begin, &format!("m{}", self.id), &[format!("http://{}:2", self.id)]).await?;
+        self.station.serve_clients(member.client_service());
+        Ok(())
+    }
+}
+
+/// Carries out what the log is asked, with time passing between the steps.
+struct Log {
+    writer: Writer,
+    rng: Rng,
+    plan: Plan,
+    disk: SimDisk,
+    signs: Arc<Signs>,
+    sync_micros: Arc<AtomicU64>,
+}
+
+impl Log {
+    async fn run(mut self) {
+        loop {
+            sleep(Duration::from_millis(1)).await;
+            let Some(mut frame) = self.writer.waiting() else { continue };
+            if let Err(error) = self.write(&mut frame).await {
+                self.signs.fail(&self.disk, &format!("the log can't be written: {error}"));
+                // Production ends the process here: nobody is told anything any more.
+                return std::future::pending().await;
+            }
+            sleep(Duration::from_millis(self.rng.below(2))).await;
+            frame.finish();
+        }
+    }
+
+    async fn write(&mut self, frame: &mut Frame) -> std::io::Result<()> {
+        self.writer.write(frame)?;
+        if self.plan.plant == Some(Plant::AcknowledgeBeforeSync) {
+            frame.finish();
+        }
+        let took = self.rng.below(self.plan.longest_sync + 1);
+        sleep(Duration::from_millis(took)).await;
+        self.writer.sync(frame)?;
+        let before = self.sync_micros.load(Ordering::Relaxed);
+        self.sync_micros.store((before * 15 + took * 1_000) / 16, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Carries to the engine what was applied, now and then.
+async fn store(machine: Arc<Machine>, mut rng: Rng) {
+    loop {
+        while machine.work_off() {}
+        sleep(Duration::from_millis(1 + rng.below(20))).await;
+    }
+}

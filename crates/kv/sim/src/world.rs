@@ -1,0 +1,400 @@
+//! The world: hosts that run in turn, faults that befall them, and what is to hold in the end.
+
+use crate::check::{self, Evidence};
+use crate::client::{Client, Surroundings};
+use crate::entropy::{self, Rng};
+use crate::history::{History, WatchLog};
+use crate::host::{Host, MakeRuntime};
+use crate::lease_client::Holder;
+use crate::ledger::Ledger;
+use crate::net::{HostId, Net};
+use crate::plan::Plan;
+use crate::watch_check;
+use crate::watch_client::Watching;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const CLIENTS: HostId = 1_000;
+/// Milliseconds for coming to rest after the last fault.
+const REST: u64 = 30_000;
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What must not be and was.
+    pub violation: Option<String>,
+    /// Operations of clients.
+    pub operations: usize,
+    /// Revisions that were made.
+    pub revisions: i64,
+    /// Faults that were begun.
+    pub faults: u64,
+    /// Starts of members.
+    pub starts: u64,
+    /// Simulated milliseconds.
+    pub milliseconds: u64,
+    /// A sum over everything that happened; equal for equal runs.
+    pub trace: u64,
+}
+
+thread_local! {
+    static PANICS: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.with_borrow_mut(|first| {
+                first.get_or_insert_with(|| info.to_string());
+            });
+            usual(info);
+        }));
+    });
+}
+
+/// Carries out a run on a thread of its own.
+pub fn run(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
+    static FIRST: Once = Once::new();
+    // What a process makes at random once is made by the same run always.
+    FIRST.call_once(|| {
+        let plan = Plan { members: 3, faults_for: 300, fault_every: 0, ..Plan::new(0) };
+        let _ = run_alone(&plan, spool, make_runtime);
+    });
+    run_alone(plan, spool, make_runtime)
+}
+
+fn run_alone(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
+    note_panics();
+    let (plan, spool) = (plan.clone(), spool.to_path_buf());
+    let thread = std::thread::spawn(move || {
+        entropy::seed_thread(plan.seed);
+        World::new(plan, &spool, make_runtime).run()
+    });
+    thread.join().unwrap_or_else(|_| Report {
+        violation: Some("the simulation itself failed".to_owned()),
+        operations: 0,
+        revisions: 0,
+        faults: 0,
+        starts: 0,
+        milliseconds: 0,
+        trace: 0,
+    })
+}
+
+struct World {
+    plan: Plan,
+    rng: Rng,
+    net: Net,
+    hosts: BTreeMap<HostId, Host>,
+    clients: Host,
+    /// When a host starts again.
+    restarts: BTreeMap<HostId, u64>,
+    /// When the power goes at a host that was killed.
+    blackouts: Vec<(u64, HostId)>,
+    /// When the network or a disk is repaired.
+    repair: Option<u64>,
+    /// Revisions of each member that were compared already.
+    compared: BTreeMap<HostId, i64>,
+    voters: BTreeSet<HostId>,
+    ledger: Ledger,
+    history: History,
+    watches: Vec<WatchLog>,
+    members: Arc<Mutex<Vec<HostId>>>,
+    over: Arc<AtomicBool>,
+    faults: u64,
+    starts: u64,
+}
+
+impl World {
+    fn new(plan: Plan, spool: &Path, make_runtime: MakeRuntime) -> World {
+        let mut rng = Rng::new(plan.seed);
+        let net = Net::new(rng.fork());
+        net.set_weather(plan.longest_delay, plan.lost_once_in);
+        let voters: BTreeSet<HostId> = (1..=plan.members).collect();
+        let mut host = |id: HostId| {
+            let spool = spool.join(id.to_string());
+            // What is received is written to files; without the folder nothing can be received.
+            let _ = std::fs::create_dir_all(&spool);
+            Host::new(id, net.clone(), rng.fork(), spool, make_runtime)
+        };
+        let hosts = voters.iter().map(|id| (*id, host(*id))).collect();
+        let clients = host(CLIENTS);
+        World {
+            rng,
+            net,
+            hosts,
+            clients,
+            restarts: BTreeMap::new(),
+            blackouts: Vec::new(),
+            repair: None,
+            compared: BTreeMap::new(),
+            members: Arc::new(Mutex::new(voters.iter().copied().collect())),
+            voters,
+            ledger: Ledger::default(),
+            history: History::default(),
+            watches: Vec::new(),
+            over: Arc::default(),
+            faults: 0,
+            starts: 0,
+            plan,
+        }
+    }
+
+    fn run(mut self) -> Report {
+        self.start_clients();
+        for id in self.voters.clone() {
+            self.start(id);
+        }
+        let violation = self.live().and_then(|()| self.judge()).err();
+        let report = Report {
+            violation,
+            operations: self.history.len(),
+            revisions: self.ledger.last(),
+            faults: self.faults,
+            starts: self.starts,
+            milliseconds: self.net.now(),
+            trace: self.net.trace(),
+        };
+        self.clients.crash(false);
+        for host in self.hosts.values_mut() {
+            host.crash(false);
+        }
+        report
+    }
+
+    fn start_clients(&mut self) {
+        let (station, runtime) = self.clients.start_clients();
+        let around = Surroundings {
+            station,
+            history: self.history.clone(),
+            plan: self.plan.clone(),
+            members: self.members.clone(),
+            over: self.over.clone(),
+        };
+        for id in 1..=4 {
+            runtime.spawn(Client::new(id, around.clone(), self.rng.fork()).run());
+        }
+        runtime.spawn(Holder { id: 9, around: around.clone(), rng: self.rng.fork() }.run());
+        for next in [0, 1] {
+            let log = WatchLog::default();
+            self.watches.push(log.clone());
+            let (around, rng) = (around.clone(), self.rng.fork());
+            runtime.spawn(Watching { around, rng, log, next, compactions: 0 }.run());
+        }
+    }
+
+    fn start(&mut self, id: HostId) {
+        let initial: Vec<HostId> = self.voters.iter().copied().collect();
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.start_member(&self.plan, &self.voters, &initial);
+            self.compared.remove(&id);
+            self.starts += 1;
+        }
+    }
+
+    fn crash(&mut self, id: HostId, power: bool, away: u64) {
+        if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.is_up()) {
+            host.crash(power);
+            self.restarts.insert(id, self.net.now() + away);
+        }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        let until = self.plan.faults_for;
+        while self.net.now() < until {
+            if self.rng.once_in(self.plan.fault_every) {
+                self.befall();
+            }
+            self.step()?;
+        }
+        self.repair();
+        self.blackouts.clear();
+        self.net.set_weather(2, 0);
+        for at in self.restarts.values_mut() {
+            *at = 0;
+        }
+        // Work goes on for a while on a healthy cluster.
+        for _ in 0..300 {
+            self.step()?;
+        }
+        self.over.store(true, Ordering::Relaxed);
+        for _ in 0..REST {
+            self.step()?;
+            if self.net.now().is_multiple_of(50) && self.at_rest() {
+                return Ok(());
+            }
+        }
+        Err(format!("not at rest {} s after the last fault: {}", REST / 1_000, self.describe()))
+    }
+
+    fn describe(&self) -> String {
+        let members = self.hosts.iter().map(|(id, host)| match host.member() {
+            Some(member) => {
+                let status = member.status();
+                format!(
+                    "{id}: revision {}, term {}, leader {:?}, applied {}, stopped {:?}",
+                    member.machine().store().revision(),
+                    status.term,
+                    status.leader,
+                    status.applied,
+                    status.stopped
+                )
+            }
+            None => format!("{id}: up {}", host.is_up()),
+        });
+        let watches: Vec<i64> = self.watches.iter().map(WatchLog::told).collect();
+        format!("{}; watchers at {watches:?} of {}", members.collect::<Vec<_>>().join("; "), self.ledger.last())
+    }
+
+    /// One millisecond.
+    fn step(&mut self) -> Result<(), String> {
+        let now = self.net.now();
+        if self.repair.is_some_and(|at| at <= now) {
+            self.repair();
+        }
+        for (_, id) in self.blackouts.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            let away = self.rng.range(1, 300);
+            self.crash(id, true, away);
+        }
+        let due: Vec<HostId> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.restarts.remove(&id);
+            self.start(id);
+        }
+        for (to, number, packet) in self.net.tick() {
+            match self.hosts.get_mut(&to) {
+                Some(host) => host.receive(number, packet),
+                None => self.clients.receive(number, packet),
+            }
+        }
+        self.clients.tick();
+        for host in self.hosts.values_mut() {
+            host.tick();
+        }
+        self.look()
+    }
+
+    /// What can be seen at once.
+    fn look(&mut self) -> Result<(), String> {
+        let now = self.net.now();
+        if let Some(panic) = PANICS.with_borrow_mut(Option::take) {
+            return Err(format!("at {now} ms: {panic}"));
+        }
+        let mut ended = Vec::new();
+        for (id, host) in &mut self.hosts {
+            if let Some(reason) = host.broken() {
+                return Err(format!("at {now} ms: {reason}"));
+            }
+            if host.exited() {
+                ended.push(*id);
+            }
+            let Some(member) = host.member() else { continue };
+            let from = self.compared.get(id).copied().unwrap_or(0);
+            let next =
+                self.ledger.note(member.machine(), from, now).map_err(|e| format!("member {id} at {now} ms: {e}"))?;
+            self.compared.insert(*id, next);
+        }
+        for id in ended {
+            let power = self.rng.once_in(2);
+            let away = self.rng.range(10, 500);
+            self.crash(id, power, away);
+        }
+        Ok(())
+    }
+
+    fn at_rest(&self) -> bool {
+        let last = self.ledger.last();
+        let agree = self
+            .hosts
+            .iter()
+            .all(|(_, host)| host.member().is_some_and(|member| member.machine().store().revision() == last));
+        let watched = (crate::ledger::FIRST..=last)
+            .rev()
+            .find(|at| self.ledger.get(*at).is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k"))));
+        agree && self.history.all_over() && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let states = self.ledger.replay()?;
+        let operations = self.history.take();
+        self.history.put_back(&operations);
+        for log in &self.watches {
+            watch_check::check(&log.take(), &self.ledger, &states, self.ledger.last())?;
+        }
+        check::check(&Evidence { ledger: &self.ledger, states, operations: &operations })
+    }
+
+    fn repair(&mut self) {
+        self.repair = None;
+        self.net.heal();
+        self.net.set_weather(self.plan.longest_delay, self.plan.lost_once_in);
+        for host in self.hosts.values() {
+            host.disk.set_full(false);
+        }
+    }
+
+    /// Something bad happens.
+    fn befall(&mut self) {
+        self.faults += 1;
+        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
+        let Some(id) = self.rng.pick(&ids).copied() else { return };
+        let away = self.rng.range(10, 900);
+        let for_a_while = self.net.now() + self.rng.range(50, 1_500);
+        match self.rng.below(12) {
+            0 => self.crash(id, false, away),
+            1 => {
+                // Back at once, and then the power goes: what was read back may not have been on disk.
+                self.crash(id, false, 1);
+                let soon = self.net.now() + self.rng.range(5, 60);
+                self.blackouts.push((soon, id));
+            }
+            2 | 3 => self.crash(id, true, away),
+            4 => {
+                for id in ids {
+                    let away = self.rng.range(10, 900);
+                    self.crash(id, true, away);
+                }
+            }
+            5 | 6 => {
+                let operations = self.rng.range(1, 40);
+                self.with_disk(id, |disk| disk.light_fuse(operations));
+            }
+            7 => self.with_disk(id, |disk| disk.fail_next_sync()),
+            8 => {
+                self.with_disk(id, |disk| disk.set_full(true));
+                self.repair = Some(for_a_while);
+            }
+            9 => {
+                // One is cut off, from the clients too or not.
+                let whole = self.rng.once_in(2);
+                for other in ids.iter().copied().chain(whole.then_some(CLIENTS)) {
+                    self.net.cut(id, other);
+                    self.net.cut(other, id);
+                }
+                self.repair = Some(for_a_while);
+            }
+            10 => {
+                let other = self.rng.pick(&ids).copied().unwrap_or(id);
+                self.net.cut(id, other);
+                self.repair = Some(for_a_while);
+            }
+            _ => {
+                self.net.set_weather(60, 30);
+                self.repair = Some(for_a_while);
+            }
+        }
+    }
+
+    fn with_disk(&self, id: HostId, act: impl FnOnce(&crate::disk::SimDisk)) {
+        if let Some(host) = self.hosts.get(&id).filter(|host| host.is_up()) {
+            act(&host.disk);
+        }
+    }
+}

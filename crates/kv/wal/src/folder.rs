@@ -1,0 +1,199 @@
+//! The data folder: whose it is, which version it has, and that only one process uses it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const VERSION: u32 = 1;
+const IDENTITY: &str = "identity";
+const LOCK: &str = "lock";
+
+/// Which member of which cluster a folder belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Cluster.
+    pub cluster: u64,
+    /// Member.
+    pub member: u64,
+}
+
+/// Why a data folder can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It can't be made, read or written.
+    #[error("the data folder {path} can't be used: {source}{}", crate::files::remedy(.source))]
+    Io {
+        /// Folder or file.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the data folder {path} is in use by another process; stop that one first")]
+    InUse {
+        /// Folder.
+        path: PathBuf,
+    },
+    /// Made by a newer version.
+    #[error(
+        "the data folder {path} has format {found}, and this version knows formats up to {VERSION}; use the newer version"
+    )]
+    Newer {
+        /// Folder.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The identity file makes no sense.
+    #[error("{path} is damaged ({reason}); restore the member from a snapshot (kvstore snapshot restore)")]
+    Damaged {
+        /// File.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The folder is of something else, such as etcd.
+    #[error(
+        "the data folder {path} was not made by kvstore ({found} is there); use another folder, or carry the data over with a snapshot (kvstore snapshot restore)"
+    )]
+    Foreign {
+        /// Folder.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+}
+
+/// A locked data folder.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    identity: Option<Identity>,
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Makes the folder where needed, locks it and reads whose it is.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        foreign(path)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path.join(LOCK))
+            .map_err(failed)?;
+        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(FolderError::InUse { path: path.to_path_buf() });
+            }
+            Err(e) => return Err(failed(e.into())),
+        }
+        let identity = read_identity(&path.join(IDENTITY))?;
+        Ok(DataFolder { path: path.to_path_buf(), identity, _lock: lock })
+    }
+
+    /// Whose it is; none: it is new.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    /// Makes a new folder somebody's. Durable on return.
+    pub fn claim(&mut self, identity: Identity) -> Result<(), FolderError> {
+        let text =
+            format!("format = {VERSION}\ncluster = {:016x}\nmember = {:016x}\n", identity.cluster, identity.member);
+        let target = self.path.join(IDENTITY);
+        let write = || -> io::Result<()> {
+            let next = self.path.join("identity.tmp");
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&next)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&next, &target)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|source| FolderError::Io { path: target.clone(), source })?;
+        self.identity = Some(identity);
+        Ok(())
+    }
+
+    /// A folder below it, made where needed.
+    pub fn below(&self, name: &str) -> Result<PathBuf, FolderError> {
+        let path = self.path.join(name);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| FolderError::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Refuses a folder that has another program's data in it.
+fn foreign(path: &Path) -> Result<(), FolderError> {
+    if path.join(IDENTITY).exists() {
+        return Ok(());
+    }
+    match path.join("member").join("snap").join("db").exists() {
+        true => Err(FolderError::Foreign { path: path.to_path_buf(), found: "member/snap/db".into() }),
+        false => Ok(()),
+    }
+}
+
+fn read_identity(path: &Path) -> Result<Option<Identity>, FolderError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(FolderError::Io { path: path.to_path_buf(), source }),
+    };
+    let damaged = |reason: &str| FolderError::Damaged { path: path.to_path_buf(), reason: reason.to_owned() };
+    let fields: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.trim(), v.trim())).collect();
+    let format: u32 = fields.get("format").and_then(|v| v.parse().ok()).ok_or_else(|| damaged("no format"))?;
+    if format > VERSION {
+        let folder = path.parent().unwrap_or(path).to_path_buf();
+        return Err(FolderError::Newer { path: folder, found: format });
+    }
+    let number = |name: &str| fields.get(name).and_then(|v| u64::from_str_radix(v, 16).ok());
+    Ok(Some(Identity {
+        cluster: number("cluster").ok_or_else(|| damaged("no cluster identifier"))?,
+        member: number("member").ok_or_else(|| damaged("no member identifier"))?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_owner_and_one_identity() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let mut first = DataFolder::open(&path).unwrap();
+        assert_eq!(first.identity(), None);
+        let identity = Identity { cluster: 1, member: u64::MAX };
+        first.claim(identity).unwrap();
+        assert!(matches!(DataFolder::open(&path), Err(FolderError::InUse { .. })));
+        drop(first);
+        assert_eq!(DataFolder::open(&path).unwrap().identity(), Some(identity));
+    }
+
+    #[test]
+    fn newer_and_damaged_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(IDENTITY), "format = 99\n").unwrap();
+        assert!(matches!(DataFolder::open(folder.path()), Err(FolderError::Newer { found: 99, .. })));
+        fs::write(folder.path().join(IDENTITY), "nonsense").unwrap();
+        assert!(matches!(DataFolder::open(folder.path()), Err(FolderError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,20 @@
+//! The write-ahead log: segments of checksummed frames, one `fdatasync` for everything that waits.
+//!
+//! Invariant: `done` is called only after the frame that holds the request is on disk, and a frame is written only
+//! after the one before it is on disk. So a damaged frame with a valid one behind it was damaged after it had been
+//! promised, and is refused; a damaged one at the end was never promised, and is cut off. A failing write or sync ends
+//! the process: the kernel may have dropped the pages, and nothing read back afterwards proves anything.
+
+mod disk;
+mod files;
+mod folder;
+mod frame;
+mod recover;
+mod wal;
+mod writer;
+
+pub use disk::{Disk, DiskFile, FileSystem};
+pub use folder::{DataFolder, FolderError, Identity};
+pub use recover::{Contents, WalError};
+pub use wal::{Done, Entry, SyncObserver, Wal};
+pub use writer::{Frame, Writer};

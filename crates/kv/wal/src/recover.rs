@@ -1,0 +1,181 @@
+//! Reading the segments back: what the log holds, and which damage is a torn write and which is not.
+
+use crate::disk::Disk;
+use crate::files;
+use crate::frame::{self, Record};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the log can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WalError {
+    /// The file system refused.
+    #[error("the log in {path} can't be {doing}: {source}{}", crate::files::remedy(.source))]
+    Io {
+        /// Folder or file.
+        path: PathBuf,
+        /// `opened`, `read` or `written`.
+        doing: &'static str,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// Something that had been promised is damaged.
+    #[error(
+        "the log is corrupt: checksum mismatch in {path} at byte {offset}, with valid records behind it; \
+         this member can't prove what it has promised. Restore it from a snapshot (kvstore snapshot restore), or, in a \
+         cluster, remove it with `member remove`, empty its data folder and add it again"
+    )]
+    Corrupt {
+        /// Segment.
+        path: PathBuf,
+        /// Where the damage begins.
+        offset: u64,
+    },
+    /// A whole segment is absent.
+    #[error(
+        "the log is corrupt: a segment is missing before {path}; restore this member from a snapshot \
+         (kvstore snapshot restore)"
+    )]
+    Missing {
+        /// The segment behind the gap.
+        path: PathBuf,
+    },
+}
+
+/// What a log held when it was opened.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// The last vote.
+    pub vote: Option<Bytes>,
+    /// Index and data of the last purge.
+    pub purged: Option<(u64, Bytes)>,
+    /// Entries from the first kept one on.
+    pub entries: VecDeque<(u64, Bytes)>,
+    /// Bytes of a torn last write that were cut off.
+    pub torn: Option<u64>,
+}
+
+/// Where an entry's record lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub segment: u64,
+    pub offset: u64,
+    pub size: u32,
+}
+
+/// Everything that the writer needs to go on.
+pub(crate) struct Recovered {
+    pub contents: Contents,
+    pub places: VecDeque<Place>,
+    pub segments: Vec<u64>,
+    /// Sequence number of the next frame.
+    pub sequence: u64,
+    /// Where in the last segment it goes.
+    pub offset: u64,
+}
+
+pub(crate) fn recover(disk: &dyn Disk, folder: &Path) -> Result<Recovered, WalError> {
+    let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
+    let segments = files::list(disk, folder).map_err(failed)?;
+    let mut found = Recovered {
+        contents: Contents::default(),
+        places: VecDeque::new(),
+        sequence: segments.first().copied().unwrap_or(1),
+        segments,
+        offset: 0,
+    };
+    for (number, first) in found.segments.clone().into_iter().enumerate() {
+        let path = files::path(folder, first);
+        if first != found.sequence {
+            // The segment before ends early: what is missing had been promised.
+            return Err(WalError::Missing { path });
+        }
+        let last = number + 1 == found.segments.len();
+        read_segment(disk, &mut found, &path, first, last)?;
+    }
+    Ok(found)
+}
+
+fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
+    let file = disk.open(path)?;
+    let mut bytes = vec![0; usize::try_from(file.size()?).unwrap_or(usize::MAX)];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes.into())
+}
+
+fn read_segment(disk: &dyn Disk, found: &mut Recovered, path: &Path, first: u64, last: bool) -> Result<(), WalError> {
+    let failed = |source| WalError::Io { path: path.to_path_buf(), doing: "read", source };
+    let bytes = read_whole(disk, path).map_err(failed)?;
+    let mut offset = 0;
+    while let Some(frame) = next_frame(&bytes, offset, found.sequence) {
+        for (at, record) in frame.records {
+            let place = Place { segment: first, offset: (offset + at) as u64, size: 0 };
+            take(found, record, place);
+        }
+        found.sequence += 1;
+        offset += frame.size;
+    }
+    if last {
+        found.offset = offset as u64;
+        if promised_behind(&bytes, offset, found.sequence) {
+            return Err(WalError::Corrupt { path: path.to_path_buf(), offset: offset as u64 });
+        }
+        found.contents.torn = torn(&bytes, offset, found.sequence);
+    }
+    Ok(())
+}
+
+fn next_frame(bytes: &Bytes, offset: usize, sequence: u64) -> Option<frame::Found> {
+    if offset >= bytes.len() {
+        return None;
+    }
+    frame::decode(&bytes.slice(offset..)).filter(|frame| frame.sequence == sequence)
+}
+
+/// Whether a valid frame that came after frame `sequence` lies behind `offset`.
+fn promised_behind(bytes: &[u8], offset: usize, sequence: u64) -> bool {
+    (offset..bytes.len()).step_by(8).any(|at| frame::check(&bytes[at..]).is_some_and(|(found, _)| found >= sequence))
+}
+
+/// Bytes behind `offset` when they are the beginning of frame `sequence`. They are overwritten by the next frame.
+fn torn(bytes: &[u8], offset: usize, sequence: u64) -> Option<u64> {
+    let rest = bytes.get(offset..)?;
+    let begun = frame::begins(rest, sequence);
+    begun.then(|| rest.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1))
+}
+
+fn take(found: &mut Recovered, record: Record, place: Place) {
+    let contents = &mut found.contents;
+    match record {
+        Record::Vote(vote) => contents.vote = Some(vote),
+        Record::Entry(index, data) => {
+            truncate(contents, &mut found.places, index);
+            if contents.entries.back().is_some_and(|(last, _)| last + 1 != index) {
+                contents.entries.clear();
+                found.places.clear();
+            }
+            let size = (frame::RECORD_HEADER + data.len()) as u32;
+            contents.entries.push_back((index, data));
+            found.places.push_back(Place { size, ..place });
+        }
+        Record::Truncate(from) => truncate(contents, &mut found.places, from),
+        Record::Purge(upto, data) => {
+            while contents.entries.front().is_some_and(|(first, _)| *first <= upto) {
+                contents.entries.pop_front();
+                found.places.pop_front();
+            }
+            if contents.purged.as_ref().is_none_or(|(last, _)| *last <= upto) {
+                contents.purged = Some((upto, data));
+            }
+        }
+    }
+}
+
+fn truncate(contents: &mut Contents, places: &mut VecDeque<Place>, from: u64) {
+    while contents.entries.back().is_some_and(|(last, _)| *last >= from) {
+        contents.entries.pop_back();
+        places.pop_back();
+    }
+}

@@ -1,0 +1,408 @@
+//! The log as others see it.
+
+use crate::disk::{Disk, DiskFile, FileSystem};
+use crate::recover::{Contents, Place, Recovered, WalError, recover};
+use crate::writer::{Request, Writer};
+use crate::{files, frame};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Called when a request is on disk.
+pub type Done = Box<dyn FnOnce() + Send>;
+/// Told how long each sync took.
+pub type SyncObserver = Arc<dyn Fn(Duration) + Send + Sync>;
+/// Index and data.
+pub type Entry = (u64, Bytes);
+
+/// Entries kept in memory, so that apply and replication don't read the disk.
+const CACHE_BYTES: usize = 4 << 20;
+
+/// An open log. Requests are carried out in the order in which they were made.
+pub struct Wal {
+    shared: Arc<Shared>,
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What readers and the writer share.
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub state: RwLock<State>,
+}
+
+/// Entries, by index from `first` on; the newest also in memory.
+pub(crate) struct State {
+    pub first: u64,
+    pub places: VecDeque<Place>,
+    pub cache: VecDeque<Bytes>,
+    pub cached_bytes: usize,
+    pub files: HashMap<u64, Arc<dyn DiskFile>>,
+}
+
+impl State {
+    /// Index after the last entry.
+    pub fn end(&self) -> u64 {
+        self.first + self.places.len() as u64
+    }
+
+    pub fn push(&mut self, index: u64, data: Bytes, place: Place) {
+        self.truncate(index);
+        if self.end() != index {
+            self.places.clear();
+            self.cache.clear();
+            self.cached_bytes = 0;
+            self.first = index;
+        }
+        self.places.push_back(place);
+        self.cached_bytes += data.len();
+        self.cache.push_back(data);
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.cached_bytes > CACHE_BYTES && self.oldest_cached_is_placed() {
+            if let Some(data) = self.cache.pop_front() {
+                self.cached_bytes -= data.len();
+            }
+        }
+    }
+
+    /// What the writer has not placed yet can only be read from memory.
+    fn oldest_cached_is_placed(&self) -> bool {
+        let at = self.places.len() - self.cache.len();
+        self.places.get(at).is_some_and(|place| place.segment != 0)
+    }
+
+    pub fn truncate(&mut self, from: u64) {
+        while self.end() > from && self.places.pop_back().is_some() {
+            if let Some(data) = self.cache.pop_back() {
+                self.cached_bytes -= data.len();
+            }
+        }
+    }
+
+    pub fn purge(&mut self, upto: u64) {
+        while self.first <= upto && self.places.pop_front().is_some() {
+            if self.cache.len() > self.places.len()
+                && let Some(data) = self.cache.pop_front()
+            {
+                self.cached_bytes -= data.len();
+            }
+            self.first += 1;
+        }
+        if self.places.is_empty() {
+            self.first = self.first.max(upto + 1);
+        }
+    }
+}
+
+impl Wal {
+    /// Opens or creates the log in a folder of its own, and starts the thread that writes.
+    pub fn open(folder: &Path, observer: SyncObserver) -> Result<(Wal, Contents), WalError> {
+        let (mut wal, contents, writer) = Wal::open_on(Arc::new(FileSystem), folder, files::SEGMENT_BYTES, observer)?;
+        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || writer.run());
+        let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
+        wal.thread = Some(thread.map_err(failed)?);
+        Ok((wal, contents))
+    }
+
+    /// Opens or creates the log on a disk. Its requests are carried out by the writer, which the caller drives.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        segment_bytes: u64,
+        observer: SyncObserver,
+    ) -> Result<(Wal, Contents, Writer), WalError> {
+        let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
+        disk.make_folder(folder).map_err(failed)?;
+        let mut recovered = recover(&*disk, folder)?;
+        let last = open_last(&*disk, folder, segment_bytes, &mut recovered).map_err(failed)?;
+        let contents = std::mem::take(&mut recovered.contents);
+        let mut state = State {
+            first: contents.purged.as_ref().map_or(1, |(upto, _)| upto + 1),
+            places: VecDeque::new(),
+            cache: VecDeque::new(),
+            cached_bytes: 0,
+            files: HashMap::new(),
+        };
+        if contents.purged.is_none() && contents.entries.is_empty() {
+            state.first = 0;
+        }
+        let places = std::mem::take(&mut recovered.places);
+        for ((index, data), place) in contents.entries.iter().zip(places) {
+            state.push(*index, data.clone(), place);
+        }
+        // What stays in memory must not hold on to the segments that it was read from.
+        for data in &mut state.cache {
+            *data = Bytes::copy_from_slice(data);
+        }
+        let shared = Arc::new(Shared { disk, folder: folder.to_path_buf(), state: RwLock::new(state) });
+        let (requests, inbox) = mpsc::channel();
+        let writer = Writer {
+            shared: shared.clone(),
+            inbox,
+            segment_bytes,
+            file: last,
+            segments: recovered.segments,
+            sequence: recovered.sequence,
+            offset: recovered.offset,
+            written: recovered.offset,
+            vote: contents.vote.clone(),
+            purged: contents.purged.clone(),
+            observer,
+            rolled: false,
+        };
+        Ok((Wal { shared, requests: Some(requests), thread: None }, contents, writer))
+    }
+
+    /// Appends entries; an entry with an index that exists replaces it and all behind it.
+    /// They can be read on return, and are on disk when `done` is called.
+    pub fn append(&self, entries: Vec<Entry>, done: Done) {
+        {
+            let mut state = self.shared.state.write();
+            for (index, data) in &entries {
+                // Not yet placed: read from memory until the writer has said where it is.
+                state.push(*index, data.clone(), Place { segment: 0, offset: 0, size: 0 });
+            }
+        }
+        self.send(Request::Append(entries, done));
+    }
+
+    /// Replaces the vote.
+    pub fn save_vote(&self, vote: Bytes, done: Done) {
+        self.send(Request::Vote(vote, done));
+    }
+
+    /// Forgets the entries from `from` on.
+    pub fn truncate(&self, from: u64, done: Done) {
+        self.shared.state.write().truncate(from);
+        self.send(Request::Truncate(from, done));
+    }
+
+    /// Forgets the entries up to `upto`; `data` come back as `Contents::purged`.
+    pub fn purge(&self, upto: u64, data: Bytes, done: Done) {
+        self.shared.state.write().purge(upto);
+        self.send(Request::Purge(upto, data, done));
+    }
+
+    /// First and last index, if there is an entry.
+    pub fn bounds(&self) -> Option<(u64, u64)> {
+        let state = self.shared.state.read();
+        (!state.places.is_empty()).then(|| (state.first, state.end() - 1))
+    }
+
+    /// The entries of the range that are there, at most about `limit` bytes of them but at least one.
+    pub fn read(&self, range: Range<u64>, limit: usize) -> io::Result<Vec<Entry>> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        let mut index = range.start;
+        while index < range.end && (found.is_empty() || bytes < limit) {
+            let Some(data) = self.read_one(index)? else { break };
+            bytes += data.len();
+            found.push((index, data));
+            index += 1;
+        }
+        Ok(found)
+    }
+
+    fn read_one(&self, index: u64) -> io::Result<Option<Bytes>> {
+        let (place, file) = {
+            let state = self.shared.state.read();
+            if index < state.first || index >= state.end() {
+                return Ok(None);
+            }
+            let cached_from = state.end() - state.cache.len() as u64;
+            if index >= cached_from {
+                return Ok(state.cache.get((index - cached_from) as usize).cloned());
+            }
+            let Some(place) = state.places.get((index - state.first) as usize).copied() else {
+                return Ok(None);
+            };
+            (place, state.files.get(&place.segment).cloned())
+        };
+        let file = match file {
+            Some(file) => file,
+            None => self.open_segment(place.segment)?,
+        };
+        let mut bytes = vec![0; place.size as usize];
+        file.read_at(&mut bytes, place.offset)?;
+        match frame::decode_record(&Bytes::from(bytes)) {
+            Some((frame::Record::Entry(found, data), _)) if found == index => Ok(Some(data)),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the log is corrupt: checksum mismatch in {} at byte {}",
+                    files::path(&self.shared.folder, place.segment).display(),
+                    place.offset
+                ),
+            )),
+        }
+    }
+
+    fn open_segment(&self, segment: u64) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.shared.disk.open(&files::path(&self.shared.folder, segment))?;
+        self.shared.state.write().files.insert(segment, file.clone());
+        Ok(file)
+    }
+
+    fn send(&self, request: Request) {
+        if let Some(requests) = &self.requests {
+            // The writer ends only with the log or the process.
+            let _ = requests.send(request);
+        }
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_last(
+    disk: &dyn Disk,
+    folder: &Path,
+    segment_bytes: u64,
+    recovered: &mut Recovered,
+) -> io::Result<Arc<dyn DiskFile>> {
+    let Some(last) = recovered.segments.last() else {
+        let made = files::create(disk, folder, recovered.sequence, &[], segment_bytes)?;
+        recovered.segments.push(recovered.sequence);
+        recovered.sequence += 1;
+        recovered.offset = made.size;
+        return Ok(made.file);
+    };
+    let file = disk.open(&files::path(folder, *last))?;
+    file.allocate(segment_bytes)?;
+    // What was read may be in the page cache only, written by a process that ended before it could sync. From here on it
+    // counts as promised.
+    file.sync_all()?;
+    disk.sync_folder(folder)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn open(folder: &Path) -> Result<(Wal, Contents), WalError> {
+        Wal::open(folder, Arc::new(|_| {}))
+    }
+
+    fn wait(act: impl FnOnce(Done)) {
+        let (sender, receiver) = mpsc::channel();
+        act(Box::new(move || sender.send(()).unwrap()));
+        receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    fn entry(index: u64) -> Entry {
+        (index, Bytes::from(format!("entry number {index} {}", "x".repeat(index as usize % 40))))
+    }
+
+    fn filled(folder: &Path, count: u64) {
+        let (wal, _) = open(folder).unwrap();
+        for index in 1..=count {
+            wait(|done| wal.append(vec![entry(index)], done));
+        }
+        wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
+    }
+
+    fn segment(folder: &Path) -> PathBuf {
+        files::path(folder, *files::list(&FileSystem, folder).unwrap().last().unwrap())
+    }
+
+    fn find(bytes: &[u8], text: &[u8]) -> usize {
+        bytes.windows(text.len()).rposition(|window| window == text).unwrap()
+    }
+
+    #[test]
+    fn everything_comes_back_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path(), 50);
+        let (wal, contents) = open(folder.path()).unwrap();
+        assert_eq!(contents.vote.as_deref(), Some(&b"vote"[..]));
+        assert_eq!(contents.entries, (1..=50).map(entry).collect::<VecDeque<_>>());
+        wait(|done| wal.truncate(40, done));
+        wait(|done| wal.append(vec![entry(40), entry(41)], done));
+        wait(|done| wal.purge(10, Bytes::from_static(b"ten"), done));
+        assert_eq!(wal.bounds(), Some((11, 41)));
+        drop(wal);
+        let (wal, contents) = open(folder.path()).unwrap();
+        assert_eq!(contents.purged, Some((10, Bytes::from_static(b"ten"))));
+        assert_eq!(contents.entries, (11..=41).map(entry).collect::<VecDeque<_>>());
+        assert_eq!(wal.read(12..14, usize::MAX).unwrap(), [entry(12), entry(13)]);
+        assert_eq!(wal.read(12..14, 1).unwrap(), [entry(12)]);
+    }
+
+    #[test]
+    fn segments_roll_and_are_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let big = Bytes::from(vec![7; 3 << 20]);
+        let (wal, _) = open(folder.path()).unwrap();
+        wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
+        for index in 1..=20 {
+            wait(|done| wal.append(vec![(index, big.clone())], done));
+        }
+        assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
+        assert_eq!(wal.read(1..3, usize::MAX).unwrap(), [(1, big.clone()), (2, big.clone())]);
+        wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));
+        assert_eq!(files::list(&FileSystem, folder.path()).unwrap().len(), 1);
+        drop(wal);
+        let (_, contents) = open(folder.path()).unwrap();
+        assert_eq!(contents.vote.as_deref(), Some(&b"vote"[..]));
+        assert_eq!(contents.entries, [(20, big)]);
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_and_written_over() {
+        for cut in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            filled(folder.path(), 20);
+            let (wal, _) = open(folder.path()).unwrap();
+            wait(|done| wal.append(vec![entry(21)], done));
+            drop(wal);
+            let path = segment(folder.path());
+            let mut bytes = std::fs::read(&path).unwrap();
+            let middle = find(&bytes, b"entry number 21") + 8;
+            if cut {
+                bytes.truncate(middle);
+            } else {
+                bytes[middle] ^= 1;
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let (wal, contents) = open(folder.path()).unwrap();
+            assert!(contents.torn.is_some());
+            assert_eq!(contents.entries, (1..=20).map(entry).collect::<VecDeque<_>>());
+            wait(|done| wal.append(vec![entry(21)], done));
+            drop(wal);
+            assert_eq!(open(folder.path()).unwrap().1.entries.len(), 21);
+        }
+    }
+
+    #[test]
+    fn damage_inside_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path(), 20);
+        let path = segment(folder.path());
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = find(&bytes, b"entry number 10 ");
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let Err(error) = open(folder.path()) else { panic!("served") };
+        assert!(error.to_string().contains("checksum mismatch in"), "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+}

@@ -1,0 +1,220 @@
+//! The thread that writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
+
+use crate::disk::DiskFile;
+use crate::files;
+use crate::frame::{self, Record};
+use crate::recover::Place;
+use crate::wal::{Done, Entry, Shared, SyncObserver};
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+/// More waiting bytes than this go into the next frame.
+const FRAME_BYTES: usize = 8 << 20;
+/// Blocks that have never been written are written this much at a time: a sync of a block that has been written before
+/// needs no entry in the file system's journal, and takes a fraction of the time.
+const AHEAD: u64 = 1 << 20;
+
+pub(crate) enum Request {
+    Append(Vec<Entry>, Done),
+    Vote(Bytes, Done),
+    Truncate(u64, Done),
+    Purge(u64, Bytes, Done),
+}
+
+/// Carries out requests. Production has it run on a thread of its own; a simulation takes the same steps with time
+/// passing in between.
+pub struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: Receiver<Request>,
+    pub(crate) segment_bytes: u64,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) segments: Vec<u64>,
+    pub(crate) sequence: u64,
+    pub(crate) offset: u64,
+    /// Blocks up to here have been written before, this time or in a life before.
+    pub(crate) written: u64,
+    pub(crate) vote: Option<Bytes>,
+    pub(crate) purged: Option<(u64, Bytes)>,
+    pub(crate) observer: SyncObserver,
+    /// A segment was begun: the one after it can be made ready.
+    pub(crate) rolled: bool,
+}
+
+/// A frame on its way to the disk, and who is to be told when it is there.
+pub struct Frame {
+    records: Vec<Record>,
+    places: Vec<usize>,
+    size: u64,
+    done: Vec<Done>,
+}
+
+impl Frame {
+    /// Tells those who wait: the frame is on disk.
+    pub fn finish(&mut self) {
+        for done in self.done.drain(..) {
+            done();
+        }
+    }
+}
+
+impl Writer {
+    /// Waits for requests and carries them out until the log is dropped. A failure ends the process.
+    pub(crate) fn run(mut self) {
+        while let Ok(first) = self.inbox.recv() {
+            let mut frame = self.gather(first);
+            if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
+                fail(&self.shared, &e);
+            }
+            frame.finish();
+            if self.rolled {
+                self.rolled = false;
+                files::prepare_spare(&self.shared, self.segment_bytes);
+            }
+        }
+    }
+
+    /// What waits, if anything does, as one frame.
+    pub fn waiting(&mut self) -> Option<Frame> {
+        let first = self.inbox.try_recv().ok()?;
+        Some(self.gather(first))
+    }
+
+    fn gather(&mut self, first: Request) -> Frame {
+        let mut records = Vec::new();
+        let mut done = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(request) = next {
+            bytes += self.take(request, &mut records, &mut done);
+            next = if bytes < FRAME_BYTES { self.inbox.try_recv().ok() } else { None };
+        }
+        Frame { records, places: Vec::new(), size: 0, done }
+    }
+
+    fn take(&mut self, request: Request, records: &mut Vec<Record>, done: &mut Vec<Done>) -> usize {
+        match request {
+            Request::Append(entries, then) => {
+                done.push(then);
+                let bytes = entries.iter().map(|(_, data)| data.len()).sum();
+                records.extend(entries.into_iter().map(|(index, data)| Record::Entry(index, data)));
+                bytes
+            }
+            Request::Vote(vote, then) => {
+                done.push(then);
+                self.vote = Some(vote.clone());
+                records.push(Record::Vote(vote));
+                0
+            }
+            Request::Truncate(from, then) => {
+                done.push(then);
+                records.push(Record::Truncate(from));
+                0
+            }
+            Request::Purge(upto, data, then) => {
+                done.push(then);
+                self.purged = Some((upto, data.clone()));
+                records.push(Record::Purge(upto, data));
+                0
+            }
+        }
+    }
+
+    /// Writes a frame to the newest segment.
+    pub fn write(&mut self, frame: &mut Frame) -> io::Result<()> {
+        if self.offset >= self.segment_bytes {
+            self.roll()?;
+        }
+        let mut bytes = BytesMut::new();
+        frame.places = frame::encode(&mut bytes, self.sequence, &frame.records);
+        frame.size = bytes.len() as u64;
+        let end = self.offset + frame.size;
+        if end > self.written {
+            // Zeros are no frame: recovery ends before them.
+            self.written = (end + AHEAD).min(self.segment_bytes).max(end);
+            bytes.resize((self.written - self.offset) as usize, 0);
+        }
+        self.file.write_at(&bytes, self.offset)
+    }
+
+    /// Makes the frame that was written last durable. Nobody may be told before.
+    pub fn sync(&mut self, frame: &Frame) -> io::Result<()> {
+        let before = Instant::now();
+        self.file.sync_data()?;
+        (self.observer)(before.elapsed());
+        self.place(&frame.records, &frame.places);
+        self.offset += frame.size;
+        self.sequence += 1;
+        if frame.records.iter().any(|record| matches!(record, Record::Purge(..))) {
+            self.release()?;
+        }
+        Ok(())
+    }
+
+    /// Tells readers where the entries are now.
+    fn place(&self, records: &[Record], places: &[usize]) {
+        let segment = self.segments.last().copied().unwrap_or_default();
+        let mut state = self.shared.state.write();
+        let (first, end) = (state.first, state.end());
+        for (record, at) in records.iter().zip(places) {
+            if let Record::Entry(index, data) = record
+                && (first..end).contains(index)
+                && let Some(place) = state.places.get_mut((index - first) as usize)
+            {
+                *place = Place {
+                    segment,
+                    offset: self.offset + *at as u64,
+                    size: (frame::RECORD_HEADER + data.len()) as u32,
+                };
+            }
+        }
+    }
+
+    fn roll(&mut self) -> io::Result<()> {
+        let mut head = Vec::new();
+        head.extend(self.vote.clone().map(Record::Vote));
+        head.extend(self.purged.clone().map(|(upto, data)| Record::Purge(upto, data)));
+        let made = files::create(&*self.shared.disk, &self.shared.folder, self.sequence, &head, self.segment_bytes)?;
+        self.file = made.file;
+        self.written = made.written;
+        self.rolled = true;
+        self.segments.push(self.sequence);
+        self.sequence += 1;
+        self.offset = made.size;
+        Ok(())
+    }
+
+    /// Gives back the segments that hold no kept entry. The newest stays.
+    fn release(&mut self) -> io::Result<()> {
+        let mut state = self.shared.state.write();
+        // Entries lie in the order of the log, so the first kept one lies in the first segment to keep.
+        let newest = self.segments.last().copied().unwrap_or_default();
+        let keep = state.places.iter().map(|place| place.segment).find(|segment| *segment != 0).unwrap_or(newest);
+        let dead: Vec<u64> = self.segments.iter().copied().filter(|segment| *segment < keep).collect();
+        for segment in &dead {
+            state.files.remove(segment);
+        }
+        drop(state);
+        self.segments.retain(|segment| *segment >= keep);
+        for segment in &dead {
+            files::recycle(&*self.shared.disk, &self.shared.folder, *segment)?;
+        }
+        if !dead.is_empty() {
+            self.shared.disk.sync_folder(&self.shared.folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing may be acknowledged any more.
+#[allow(clippy::print_stderr)]
+fn fail(shared: &Shared, e: &io::Error) -> ! {
+    let full = files::remedy(e);
+    eprintln!(
+        "kvstore: the log in {} can't be written and synced: {e}{full}; stopping, so that nothing is acknowledged that is not on disk",
+        shared.folder.display()
+    );
+    std::process::exit(1);
+}

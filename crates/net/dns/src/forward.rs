@@ -1,0 +1,95 @@
+//! Asking others: the resolvers of the node, one after another, each with a short deadline.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// For one resolver's answer. Two of them fit well into a client's usual five seconds.
+const PATIENCE: Duration = Duration::from_millis(1500);
+const ROUNDS: usize = 2;
+/// Questions underway at once; more are refused rather than queued.
+const UNDERWAY: usize = 512;
+
+/// The resolvers to ask.
+#[derive(Debug)]
+pub struct Upstreams {
+    servers: Vec<SocketAddr>,
+    room: Semaphore,
+}
+
+/// The name servers of a resolv.conf. Those of loopback stay in: the server runs in the node's network.
+#[must_use]
+pub fn upstreams_of(resolv_conf: &str) -> Vec<SocketAddr> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|rest| rest.split_whitespace().next()?.split('%').next()?.parse::<IpAddr>().ok())
+        .map(|ip| SocketAddr::new(ip, 53))
+        .take(3)
+        .collect()
+}
+
+impl Upstreams {
+    /// Resolvers to ask, without ourselves: that would be a circle.
+    #[must_use]
+    pub fn new(servers: Vec<SocketAddr>, own: SocketAddr) -> Self {
+        let servers = servers.into_iter().filter(|server| *server != own).collect();
+        Self { servers, room: Semaphore::new(UNDERWAY) }
+    }
+
+    /// Passes a request on and gives the answer; nothing when nobody answered.
+    pub async fn ask(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
+        let _place = self.room.try_acquire().ok()?;
+        for server in self.servers.iter().cycle().take(self.servers.len() * ROUNDS) {
+            let asked = async { if udp { over_udp(*server, request).await } else { over_tcp(*server, request).await } };
+            match timeout(PATIENCE, asked).await {
+                Ok(Ok(answer)) if answer.get(..2) == request.get(..2) => return Some(answer),
+                Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
+                _ => tracing::debug!(%server, "upstream did not answer in time"),
+            }
+        }
+        None
+    }
+}
+
+/// A socket of its own for each question: the port is hard to guess, and the kernel drops answers of others.
+async fn over_udp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(server).await?;
+    socket.send(request).await?;
+    let mut buffer = vec![0; 4096];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if buffer.get(..2) == request.get(..2) {
+            buffer.truncate(length);
+            return Ok(buffer);
+        }
+    }
+}
+
+async fn over_tcp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(request.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), request].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_of_a_resolv_conf() {
+        let text = "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
+        let found: Vec<String> = upstreams_of(text).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
+    }
+}

@@ -1,0 +1,86 @@
+//! The cluster as the zone sees it: informers' stores with the indexes that questions need.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use base_task::Tasks;
+use client::{Client, Informer, ListParams, Store};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::zone::View;
+
+/// A view fed by informers.
+#[derive(Clone)]
+pub struct Informed {
+    services: Store<Service>,
+    slices: Store<EndpointSlice>,
+    namespaces: Store<Namespace>,
+}
+
+impl Informed {
+    /// Starts the informers.
+    #[must_use]
+    pub fn start(client: &Client, tasks: &Tasks) -> Self {
+        let services = Informer::new(client.api::<Service>(), ListParams::new())
+            .transform(|service: &mut Service| service.metadata.annotations = None)
+            .index("address", cluster_addresses)
+            .spawn(tasks);
+        let slices = Informer::new(client.api::<EndpointSlice>(), ListParams::new())
+            .transform(|slice: &mut EndpointSlice| slice.metadata.annotations = None)
+            .index("service", |slice| service_key(slice).into_iter().collect())
+            .index("address", |slice| slice.endpoints.iter().flatten().flat_map(|e| e.addresses.clone()).collect())
+            .spawn(tasks);
+        let namespaces = Informer::new(client.api::<Namespace>(), ListParams::new()).spawn(tasks);
+        Self { services, slices, namespaces }
+    }
+
+    /// Waits until everything is known once.
+    pub async fn synced(&self) {
+        self.services.synced().await;
+        self.slices.synced().await;
+        self.namespaces.synced().await;
+    }
+
+    /// Whether everything is known.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.services.has_synced() && self.slices.has_synced() && self.namespaces.has_synced()
+    }
+}
+
+fn cluster_addresses(service: &Service) -> Vec<String> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    spec.cluster_ips.clone().unwrap_or_default().into_iter().filter(|ip| ip != "None").collect()
+}
+
+/// The Service that a slice belongs to.
+pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
+    slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
+}
+
+fn service_key(slice: &EndpointSlice) -> Option<String> {
+    Some(format!("{}/{}", slice.metadata.namespace.as_deref()?, service_name(slice)?))
+}
+
+impl View for Informed {
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.services.get(&format!("{namespace}/{name}"))
+    }
+
+    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
+        self.slices.by_index("service", &format!("{namespace}/{name}"))
+    }
+
+    fn namespace(&self, name: &str) -> bool {
+        self.namespaces.get(name).is_some()
+    }
+
+    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
+        self.services.by_index("address", &address.to_string()).into_iter().next()
+    }
+
+    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
+        self.slices.by_index("address", &address.to_string())
+    }
+}

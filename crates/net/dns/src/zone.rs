@@ -1,0 +1,169 @@
+//! What a name means. Pure: a view of the cluster in, records out.
+
+mod lookup;
+mod names;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hickory_proto::rr::rdata::{SOA, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use lookup::{Found, Lookup};
+
+/// Seconds for which an answer may be kept.
+pub const TTL: u32 = 5;
+/// Version of the specification that the zone follows.
+const VERSION: &str = "1.1.0";
+
+/// What the zone is made from.
+pub trait View: Send + Sync {
+    /// A Service.
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
+    /// The slices of a Service.
+    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>>;
+    /// Whether a namespace exists.
+    fn namespace(&self, name: &str) -> bool;
+    /// The Service with a cluster address.
+    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>>;
+    /// The slices with an endpoint address.
+    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// These records answer; `additional` ones help.
+    Records {
+        /// Records of the name asked for.
+        answers: Vec<Record>,
+        /// Addresses of targets.
+        additional: Vec<Record>,
+    },
+    /// The name exists, but not with this type.
+    NoData,
+    /// The name does not exist.
+    NxDomain,
+    /// An alias for a name outside, which has to be asked for elsewhere.
+    Alias {
+        /// The alias itself.
+        record: Record,
+        /// Where it leads.
+        target: Name,
+    },
+    /// Not of this zone.
+    Elsewhere,
+}
+
+/// Answers a question about `name`.
+pub fn resolve(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
+    if let Ok(net) = name.parse_arpa_name() {
+        return reverse(view, domain, name, net.addr(), kind);
+    }
+    let Some(labels) = names::below(domain, name) else { return Answer::Elsewhere };
+    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let lookup = Lookup { view, domain };
+    match labels.as_slice() {
+        [] => apex(domain, name, kind),
+        ["svc" | "pod"] => Answer::NoData,
+        ["dns-version"] => version(name, kind),
+        [namespace, "svc" | "pod"] => exists(view.namespace(namespace)),
+        [address, namespace, "pod"] => lookup.pod(name, address, namespace, kind),
+        [rest @ .., service, namespace, "svc"] => match lookup.service(rest, service, namespace) {
+            Found::Nothing => Answer::NxDomain,
+            Found::Targets(targets) => lookup.answer(name, &targets, kind),
+            Found::Alias(target) => alias(view, domain, name, &target, kind),
+        },
+        _ => Answer::NxDomain,
+    }
+}
+
+fn exists(yes: bool) -> Answer {
+    if yes { Answer::NoData } else { Answer::NxDomain }
+}
+
+/// The start of authority, which also says how long a denial may be kept.
+pub fn authority(domain: &Name) -> Record {
+    let under = |label: &str| Name::from_ascii(label).and_then(|l| l.append_domain(domain)).unwrap_or_default();
+    let soa = SOA::new(under("ns.dns"), under("hostmaster"), 1, 7200, 1800, 86_400, TTL);
+    Record::from_rdata(domain.clone(), TTL, RData::SOA(soa))
+}
+
+fn apex(domain: &Name, name: &Name, kind: RecordType) -> Answer {
+    match kind {
+        RecordType::SOA | RecordType::ANY => {
+            let mut record = authority(domain);
+            record.set_name(name.clone());
+            records(vec![record])
+        }
+        _ => Answer::NoData,
+    }
+}
+
+fn version(name: &Name, kind: RecordType) -> Answer {
+    match kind {
+        RecordType::TXT | RecordType::ANY => {
+            let text = RData::TXT(TXT::new(vec![VERSION.to_owned()]));
+            records(vec![Record::from_rdata(name.clone(), TTL, text)])
+        }
+        _ => Answer::NoData,
+    }
+}
+
+fn records(answers: Vec<Record>) -> Answer {
+    Answer::Records { answers, additional: Vec::new() }
+}
+
+/// An ExternalName Service: the alias, and what it leads to when that is in the zone too.
+fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: RecordType) -> Answer {
+    use hickory_proto::rr::rdata::CNAME;
+    let record = Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone())));
+    if kind == RecordType::CNAME || target == name {
+        return records(vec![record]);
+    }
+    match resolve_once(view, domain, target, kind) {
+        Answer::Records { mut answers, additional } => {
+            answers.insert(0, record);
+            Answer::Records { answers, additional }
+        }
+        Answer::Elsewhere => Answer::Alias { record, target: target.clone() },
+        _ => records(vec![record]),
+    }
+}
+
+/// Follows one alias only: a chain of ExternalName Services could be a circle.
+fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
+    match names::below(domain, name).as_deref() {
+        None => Answer::Elsewhere,
+        Some([.., service, namespace, svc]) if svc == "svc" => {
+            let lookup = Lookup { view, domain };
+            match lookup.service(&[], service, namespace) {
+                Found::Targets(targets) => lookup.answer(name, &targets, kind),
+                _ => Answer::NoData,
+            }
+        }
+        Some(_) => Answer::NoData,
+    }
+}
+
+fn reverse(view: &dyn View, domain: &Name, name: &Name, address: IpAddr, kind: RecordType) -> Answer {
+    let lookup = Lookup { view, domain };
+    let found = lookup.names_of(address);
+    if found.is_empty() {
+        return Answer::Elsewhere;
+    }
+    match kind {
+        RecordType::PTR | RecordType::ANY => {
+            use hickory_proto::rr::rdata::PTR;
+            let record = |target| Record::from_rdata(name.clone(), TTL, RData::PTR(PTR(target)));
+            records(found.into_iter().map(record).collect())
+        }
+        _ => Answer::NoData,
+    }
+}
+
+#[cfg(test)]
+#[path = "zone_tests.rs"]
+mod tests;

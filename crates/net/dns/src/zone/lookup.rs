@@ -1,0 +1,237 @@
+//! From a Service's name to its targets, from targets to records.
+
+use std::net::IpAddr;
+
+use hickory_proto::rr::rdata::{A, AAAA, SRV};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+
+use super::names::{dashed, undashed, under};
+use super::{Answer, TTL, View};
+
+/// An address with its name and the ports that it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    pub name: Name,
+    pub address: IpAddr,
+    pub ports: Vec<u16>,
+}
+
+/// What a Service's name leads to.
+pub enum Found {
+    Nothing,
+    Targets(Vec<Target>),
+    Alias(Name),
+}
+
+pub struct Lookup<'a> {
+    pub view: &'a dyn View,
+    pub domain: &'a Name,
+}
+
+/// What stands before the Service's name.
+enum Part<'a> {
+    Whole,
+    Host(&'a str),
+    Port { name: &'a str, protocol: &'a str },
+}
+
+impl<'a> Part<'a> {
+    fn parse(labels: &[&'a str]) -> Option<Self> {
+        match labels {
+            [] => Some(Self::Whole),
+            [host] => Some(Self::Host(host)),
+            [name, protocol] => {
+                Some(Self::Port { name: name.strip_prefix('_')?, protocol: protocol.strip_prefix('_')? })
+            }
+            _ => None,
+        }
+    }
+
+    fn wants_port(&self, name: &str, protocol: &str) -> bool {
+        match self {
+            Self::Port { name: wanted, protocol: over } => *wanted == name && protocol.eq_ignore_ascii_case(over),
+            _ => true,
+        }
+    }
+}
+
+impl Lookup<'_> {
+    /// The targets of a Service, or of the part of it that `labels` name.
+    pub fn service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
+        let Some(part) = Part::parse(labels) else { return Found::Nothing };
+        let Some(service) = self.view.service(namespace, name) else { return Found::Nothing };
+        let spec = service.spec.clone().unwrap_or_default();
+        if spec.type_.as_deref() == Some("ExternalName") {
+            let target = spec.external_name.as_deref().unwrap_or_default().trim_end_matches('.');
+            return match (part, Name::from_ascii(format!("{target}."))) {
+                (Part::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
+                _ => Found::Nothing,
+            };
+        }
+        let headless = spec.cluster_ip.as_deref() == Some("None");
+        let by_endpoint = headless || matches!(part, Part::Host(_));
+        let targets = if by_endpoint {
+            self.endpoints(&part, name, namespace)
+        } else {
+            self.cluster_addresses(&part, &service, name, namespace)
+        };
+        // A headless Service without endpoints has a name, but nothing at it; CoreDNS denies it, and so do we.
+        if targets.is_empty() { Found::Nothing } else { Found::Targets(targets) }
+    }
+
+    fn cluster_addresses(&self, part: &Part<'_>, service: &Service, name: &str, namespace: &str) -> Vec<Target> {
+        let spec = service.spec.clone().unwrap_or_default();
+        let ports: Vec<u16> = spec
+            .ports
+            .iter()
+            .flatten()
+            .filter(|port| {
+                let protocol = port.protocol.as_deref().unwrap_or("TCP");
+                part.wants_port(port.name.as_deref().unwrap_or_default(), protocol)
+            })
+            .filter_map(|port| u16::try_from(port.port).ok())
+            .collect();
+        let Some(full) = under(self.domain, &[name, namespace, "svc"]) else { return Vec::new() };
+        if matches!(part, Part::Port { .. }) && ports.is_empty() {
+            return Vec::new();
+        }
+        let addresses = spec.cluster_ips.unwrap_or_else(|| spec.cluster_ip.into_iter().collect());
+        addresses
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .map(|address| Target { name: full.clone(), address, ports: ports.clone() })
+            .collect()
+    }
+
+    fn endpoints(&self, part: &Part<'_>, name: &str, namespace: &str) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for slice in self.view.slices(namespace, name) {
+            let ports = slice_ports(&slice, part);
+            if matches!(part, Part::Port { .. }) && ports.is_empty() {
+                continue;
+            }
+            for (endpoint, address) in ready(&slice) {
+                let host = host_of(endpoint, address);
+                if matches!(part, Part::Host(wanted) if *wanted != host) {
+                    continue;
+                }
+                if let Some(full) = under(self.domain, &[&host, name, namespace, "svc"]) {
+                    targets.push(Target { name: full, address, ports: ports.clone() });
+                }
+            }
+        }
+        targets.dedup();
+        targets
+    }
+
+    /// Records of one type for some targets.
+    pub fn answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
+        let answers: Vec<Record> = match kind {
+            RecordType::A | RecordType::AAAA => {
+                let mut addresses: Vec<IpAddr> = targets.iter().map(|target| target.address).collect();
+                addresses.sort();
+                addresses.dedup();
+                addresses.into_iter().filter_map(|address| address_record(name, address, kind)).collect()
+            }
+            RecordType::SRV => services(name, targets),
+            _ => Vec::new(),
+        };
+        if answers.is_empty() {
+            return Answer::NoData;
+        }
+        let additional = match kind {
+            RecordType::SRV => targets.iter().filter_map(|t| any_address_record(&t.name, t.address)).collect(),
+            _ => Vec::new(),
+        };
+        Answer::Records { answers, additional }
+    }
+
+    /// A pod's dashed address. The address is not verified: what CoreDNS calls `pods insecure`, kubeadm's default.
+    pub fn pod(&self, name: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
+        let Some(address) = undashed(dashed).filter(|_| self.view.namespace(namespace)) else {
+            return Answer::NxDomain;
+        };
+        match address_record(name, address, kind) {
+            Some(record) => Answer::Records { answers: vec![record], additional: Vec::new() },
+            None => Answer::NoData,
+        }
+    }
+
+    /// The names that an address has.
+    pub fn names_of(&self, address: IpAddr) -> Vec<Name> {
+        if let Some(service) = self.view.service_at(address) {
+            let meta = &service.metadata;
+            let labels = [meta.name.as_deref(), meta.namespace.as_deref()];
+            let [name, namespace] = labels.map(Option::unwrap_or_default);
+            return under(self.domain, &[name, namespace, "svc"]).into_iter().collect();
+        }
+        let mut found = Vec::new();
+        for slice in self.view.slices_at(address) {
+            let Some(service) = crate::view::service_name(&slice) else { continue };
+            let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
+            for (endpoint, at) in ready(&slice).filter(|(_, at)| *at == address) {
+                found.extend(under(self.domain, &[&host_of(endpoint, at), service, namespace, "svc"]));
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+/// Endpoints that names are given for: the ready ones (a Service with `publishNotReadyAddresses` has them all ready).
+fn ready(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
+    slice
+        .endpoints
+        .iter()
+        .flatten()
+        .filter(|endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
+        .flat_map(|endpoint| endpoint.addresses.iter().filter_map(move |text| Some((endpoint, text.parse().ok()?))))
+}
+
+fn host_of(endpoint: &Endpoint, address: IpAddr) -> String {
+    endpoint.hostname.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| dashed(address))
+}
+
+fn slice_ports(slice: &EndpointSlice, part: &Part<'_>) -> Vec<u16> {
+    let ports = slice.ports.iter().flatten();
+    ports
+        .filter(|port| {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            part.wants_port(port.name.as_deref().unwrap_or_default(), protocol)
+        })
+        .filter_map(|port| u16::try_from(port.port?).ok())
+        .collect()
+}
+
+fn address_record(name: &Name, address: IpAddr, kind: RecordType) -> Option<Record> {
+    match (address, kind) {
+        (IpAddr::V4(_), RecordType::A) | (IpAddr::V6(_), RecordType::AAAA) => any_address_record(name, address),
+        _ => None,
+    }
+}
+
+fn any_address_record(name: &Name, address: IpAddr) -> Option<Record> {
+    let data = match address {
+        IpAddr::V4(ip) => RData::A(A(ip)),
+        IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
+    };
+    Some(Record::from_rdata(name.clone(), TTL, data))
+}
+
+fn services(name: &Name, targets: &[Target]) -> Vec<Record> {
+    let weight = u16::try_from(100 / targets.len().max(1)).unwrap_or(1).max(1);
+    let mut seen = Vec::new();
+    for target in targets {
+        for port in &target.ports {
+            let data = RData::SRV(SRV::new(0, weight, *port, target.name.clone()));
+            let record = Record::from_rdata(name.clone(), TTL, data);
+            if !seen.contains(&record) {
+                seen.push(record);
+            }
+        }
+    }
+    seen
+}

@@ -1,0 +1,128 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use serde_json::{Value, json};
+
+use super::*;
+
+#[derive(Default)]
+struct Fake {
+    services: Vec<Arc<Service>>,
+    slices: Vec<Arc<EndpointSlice>>,
+}
+
+impl View for Fake {
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.services
+            .iter()
+            .find(|s| s.metadata.name.as_deref() == Some(name) && s.metadata.namespace.as_deref() == Some(namespace))
+            .cloned()
+    }
+    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
+        self.slices
+            .iter()
+            .filter(|s| {
+                crate::view::service_name(s) == Some(name) && s.metadata.namespace.as_deref() == Some(namespace)
+            })
+            .cloned()
+            .collect()
+    }
+    fn namespace(&self, name: &str) -> bool {
+        name == "ns"
+    }
+    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
+        let text = address.to_string();
+        let has = |s: &&Arc<Service>| s.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some(&text));
+        self.services.iter().find(has).cloned()
+    }
+    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
+        let text = address.to_string();
+        self.slices
+            .iter()
+            .filter(|s| s.endpoints.iter().flatten().any(|e| e.addresses.contains(&text)))
+            .cloned()
+            .collect()
+    }
+}
+
+fn service(name: &str, spec: Value) -> Arc<Service> {
+    Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": spec })).unwrap())
+}
+
+fn cluster() -> Fake {
+    let slice = json!({
+        "metadata": { "name": "s-1", "namespace": "ns", "labels": { "kubernetes.io/service-name": "s" } },
+        "addressType": "IPv4", "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
+        "endpoints": [
+            { "addresses": ["10.244.0.5"], "hostname": "s-0", "conditions": { "ready": true } },
+            { "addresses": ["10.244.0.6"], "conditions": { "ready": true } },
+            { "addresses": ["10.244.0.7"], "conditions": { "ready": false } },
+        ],
+    });
+    Fake {
+        services: vec![
+            service(
+                "w",
+                json!({ "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [
+                { "name": "http", "port": 81 }, { "name": "alt", "port": 53, "protocol": "UDP" } ] }),
+            ),
+            service(
+                "s",
+                json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": [{ "name": "http", "port": 80 }] }),
+            ),
+            service("e", json!({ "type": "ExternalName", "externalName": "w.ns.svc.cluster.local" })),
+            service("out", json!({ "type": "ExternalName", "externalName": "www.example.com" })),
+        ],
+        slices: vec![Arc::new(serde_json::from_value(slice).unwrap())],
+    }
+}
+
+fn ask(name: &str, kind: RecordType) -> String {
+    let domain = Name::from_ascii("cluster.local.").unwrap();
+    match resolve(&cluster(), &domain, &Name::from_ascii(name).unwrap(), kind) {
+        Answer::Records { answers, .. } => {
+            answers.iter().map(|record| record.data().to_string()).collect::<Vec<_>>().join(" | ")
+        }
+        Answer::NoData => "NODATA".into(),
+        Answer::NxDomain => "NXDOMAIN".into(),
+        Answer::Alias { target, .. } => format!("ALIAS {target}"),
+        Answer::Elsewhere => "ELSEWHERE".into(),
+    }
+}
+
+#[test]
+fn names_and_what_they_mean() {
+    use RecordType::{A, AAAA, CNAME, PTR, SRV, TXT};
+    for (name, kind, expect) in [
+        ("w.ns.svc.cluster.local.", A, "10.96.0.7"),
+        ("W.NS.svc.Cluster.Local.", A, "10.96.0.7"),
+        ("w.ns.svc.cluster.local.", AAAA, "NODATA"),
+        ("nobody.ns.svc.cluster.local.", A, "NXDOMAIN"),
+        ("ns.svc.cluster.local.", A, "NODATA"),
+        ("other.svc.cluster.local.", A, "NXDOMAIN"),
+        ("cluster.local.", A, "NODATA"),
+        ("www.example.com.", A, "ELSEWHERE"),
+        ("s.ns.svc.cluster.local.", A, "10.244.0.5 | 10.244.0.6"),
+        ("s-0.s.ns.svc.cluster.local.", A, "10.244.0.5"),
+        ("10-244-0-6.s.ns.svc.cluster.local.", A, "10.244.0.6"),
+        ("s-9.s.ns.svc.cluster.local.", A, "NXDOMAIN"),
+        ("_http._tcp.w.ns.svc.cluster.local.", SRV, "0 100 81 w.ns.svc.cluster.local."),
+        ("_alt._udp.w.ns.svc.cluster.local.", SRV, "0 100 53 w.ns.svc.cluster.local."),
+        ("_alt._tcp.w.ns.svc.cluster.local.", SRV, "NXDOMAIN"),
+        (
+            "_http._tcp.s.ns.svc.cluster.local.",
+            SRV,
+            "0 50 8080 s-0.s.ns.svc.cluster.local. | 0 50 8080 10-244-0-6.s.ns.svc.cluster.local.",
+        ),
+        ("10-244-0-9.ns.pod.cluster.local.", A, "10.244.0.9"),
+        ("10-244-0-9.other.pod.cluster.local.", A, "NXDOMAIN"),
+        ("x.ns.pod.cluster.local.", A, "NXDOMAIN"),
+        ("e.ns.svc.cluster.local.", CNAME, "w.ns.svc.cluster.local."),
+        ("e.ns.svc.cluster.local.", A, "w.ns.svc.cluster.local. | 10.96.0.7"),
+        ("out.ns.svc.cluster.local.", A, "ALIAS www.example.com."),
+        ("7.0.96.10.in-addr.arpa.", PTR, "w.ns.svc.cluster.local."),
+        ("5.0.244.10.in-addr.arpa.", PTR, "s-0.s.ns.svc.cluster.local."),
+        ("1.2.0.192.in-addr.arpa.", PTR, "ELSEWHERE"),
+        ("dns-version.cluster.local.", TXT, "1.1.0"),
+    ] {
+        assert_eq!(ask(name, kind), expect, "{name} {kind}");
+    }
+}

@@ -1,0 +1,149 @@
+//! UDP has no end of a connection that the kernel could see: what connection tracking remembers must be forgotten
+//! when endpoints go, or packets follow it to nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use crate::fragment::Front;
+
+/// What to forget, as arguments of `conntrack -D`. Pure.
+///
+/// Entries that lead to an endpoint that is gone; and where there was no endpoint before, everything, because clients
+/// that kept sending have an entry without translation.
+#[must_use]
+pub fn stale(before: &BTreeMap<Front, BTreeSet<IpAddr>>, now: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
+    let none = BTreeSet::new();
+    let mut out = Vec::new();
+    for (front, targets) in before {
+        let left = now.get(front).unwrap_or(&none);
+        for gone in targets.difference(left) {
+            out.push([arguments(front, gone.is_ipv6()), vec!["--dst-nat".into(), gone.to_string()]].concat());
+        }
+    }
+    for (front, targets) in now {
+        if before.get(front).is_none_or(BTreeSet::is_empty)
+            && let Some(target) = targets.first()
+        {
+            out.push(arguments(front, target.is_ipv6()));
+        }
+    }
+    out
+}
+
+fn arguments(front: &Front, v6: bool) -> Vec<String> {
+    let mut out = vec!["-D".to_owned(), "-p".to_owned(), "udp".to_owned()];
+    if v6 {
+        out.extend(["-f".to_owned(), "ipv6".to_owned()]);
+    }
+    match front {
+        Front::Address(ip, port) => {
+            out.extend(["--orig-dst".to_owned(), ip.to_string(), "--orig-port-dst".to_owned(), port.to_string()]);
+        }
+        Front::NodePort(port) => out.extend(["--orig-port-dst".to_owned(), port.to_string()]),
+    }
+    out
+}
+
+/// What to forget among all that is remembered (a listing of `conntrack -L -p udp`): entries of a front that do not lead
+/// to one of its targets. Entries that do are left alone, so that a restart of the proxy interrupts nobody. Pure.
+#[must_use]
+pub fn astray(listing: &str, fronts: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
+    listing.lines().filter_map(|line| astray_entry(line, fronts)).collect()
+}
+
+fn astray_entry(line: &str, fronts: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Option<Vec<String>> {
+    let all = |name: &str| line.split_whitespace().filter_map(|word| word.strip_prefix(name)).collect::<Vec<_>>();
+    let (sources, targets, from, to) = (all("src="), all("dst="), all("sport="), all("dport="));
+    let port: u16 = to.first()?.parse().ok()?;
+    let destination: IpAddr = targets.first()?.parse().ok()?;
+    let answering: IpAddr = sources.get(1)?.parse().ok()?;
+    let wanted = fronts.get(&Front::Address(destination, port)).or_else(|| fronts.get(&Front::NodePort(port)))?;
+    let served = wanted.contains(&answering) || (wanted.is_empty() && answering == destination);
+    (!served).then(|| {
+        let words = [
+            "-D",
+            "-p",
+            "udp",
+            "-s",
+            sources.first()?,
+            "-d",
+            targets.first()?,
+            "--sport",
+            from.first()?,
+            "--dport",
+            to.first()?,
+        ];
+        Some(words.iter().map(|&word| word.to_owned()).collect())
+    })?
+}
+
+/// Everything that is remembered of UDP.
+pub async fn remembered() -> String {
+    let listing =
+        Command::new("conntrack").args(["-L", "-p", "udp"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    listing.await.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+/// Forgets. `conntrack` ends with 1 when there was nothing to forget, which is no failure.
+pub async fn forget(all: Vec<Vec<String>>) {
+    for args in all {
+        let done = Command::new("conntrack")
+            .args(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .await;
+        if let Err(error) = done {
+            tracing::warn!(%error, "conntrack can't be run; stale UDP connections may last; install conntrack");
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn map(front: Front, targets: &[&str]) -> BTreeMap<Front, BTreeSet<IpAddr>> {
+        BTreeMap::from([(front, targets.iter().map(|ip| ip.parse().unwrap()).collect())])
+    }
+
+    #[test]
+    fn a_restart_forgets_only_what_leads_astray() {
+        let front = map(Front::Address("10.96.0.10".parse().unwrap(), 53), &["10.0.0.1"]);
+        let entry = |answering: &str| {
+            format!(
+                "udp 17 28 src=10.0.0.9 dst=10.96.0.10 sport=4000 dport=53 src={answering} dst=10.0.0.9 sport=53 dport=4000"
+            )
+        };
+        assert_eq!(astray(&entry("10.0.0.1"), &front).len(), 0);
+        assert_eq!(astray(&entry("10.96.0.10"), &front).len(), 1);
+        assert_eq!(
+            astray(&entry("10.0.0.2"), &front)[0].join(" "),
+            "-D -p udp -s 10.0.0.9 -d 10.96.0.10 --sport 4000 --dport 53"
+        );
+        assert_eq!(
+            astray("udp 17 1 src=10.0.0.9 dst=10.0.0.1 sport=1 dport=53 src=10.0.0.1 dst=10.0.0.9", &front).len(),
+            0
+        );
+    }
+
+    #[test]
+    fn what_is_forgotten() {
+        let front = Front::Address("10.96.0.10".parse().unwrap(), 53);
+        let forget = |before: &[&str], now: &[&str]| {
+            stale(&map(front, before), &map(front, now)).iter().map(|args| args[3..].join(" ")).collect::<Vec<_>>()
+        };
+        let base = "--orig-dst 10.96.0.10 --orig-port-dst 53";
+        assert_eq!(forget(&["10.0.0.1"], &["10.0.0.1"]), Vec::<String>::new());
+        assert_eq!(forget(&["10.0.0.1"], &["10.0.0.2"]), [format!("{base} --dst-nat 10.0.0.1")]);
+        assert_eq!(forget(&["10.0.0.1"], &[]), [format!("{base} --dst-nat 10.0.0.1")]);
+        assert_eq!(forget(&[], &["10.0.0.1"]), [base]);
+        assert_eq!(stale(&map(Front::NodePort(30053), &["10.0.0.1"]), &BTreeMap::new()).len(), 1);
+    }
+}

@@ -1,0 +1,168 @@
+//! What should be installed, and the commands that lead from what is installed to it.
+//!
+//! Invariant: the work and the commands are proportional to the change, not to the number of Services. Two Services
+//! may claim the same element (an external address, for instance): the first by name has it, and when it goes the other
+//! gets it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use crate::fragment::{Fragment, Part};
+use crate::model::Family;
+use crate::skeleton::TABLE;
+
+type Key = (Family, &'static str, String);
+
+/// Two transactions: the first changes everything that packets see, the second removes what nothing leads to any more
+/// (the kernel does not count on references that vanish within one transaction).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Commands {
+    /// The change.
+    pub change: String,
+    /// The removal of chains and sets that are unused now.
+    pub removal: String,
+}
+
+/// The desired rules of all Services.
+#[derive(Debug, Default)]
+pub struct Desired {
+    fragments: BTreeMap<String, Fragment>,
+    claims: BTreeMap<Key, BTreeMap<String, String>>,
+}
+
+impl Desired {
+    /// Sets what a Service contributes (nothing when it is gone), and gives the commands for the difference.
+    pub fn set(&mut self, service: &str, fragment: Fragment) -> Commands {
+        let old = self.fragments.remove(service).unwrap_or_default();
+        let mut out = Diff::default();
+        for family in [Family::V4, Family::V6] {
+            let (before, now) = (old.parts.get(&family), fragment.parts.get(&family));
+            let empty = Part::default();
+            let (before, now) = (before.unwrap_or(&empty), now.unwrap_or(&empty));
+            if before == now {
+                continue;
+            }
+            out.objects(family, before, now);
+            self.claim(service, family, before, now, &mut out);
+        }
+        if fragment != Fragment::default() {
+            self.fragments.insert(service.to_owned(), fragment);
+        }
+        out.finish()
+    }
+
+    /// What a Service contributes now.
+    #[must_use]
+    pub fn fragment(&self, service: &str) -> Option<&Fragment> {
+        self.fragments.get(service)
+    }
+
+    /// All Services' fragments.
+    pub fn fragments(&self) -> impl Iterator<Item = (&String, &Fragment)> {
+        self.fragments.iter()
+    }
+
+    /// The commands that install everything into an empty skeleton.
+    #[must_use]
+    pub fn install(&self) -> String {
+        let mut out = Diff::default();
+        for fragment in self.fragments.values() {
+            for (family, part) in &fragment.parts {
+                out.objects(*family, &Part::default(), part);
+            }
+        }
+        for ((family, set, key), owners) in &self.claims {
+            if let Some(value) = owners.values().next() {
+                out.element("add", *family, set, key, value);
+            }
+        }
+        out.finish().change
+    }
+
+    fn claim(&mut self, service: &str, family: Family, before: &Part, now: &Part, out: &mut Diff) {
+        let touched: BTreeSet<_> = before.elements.keys().chain(now.elements.keys()).collect();
+        for (set, key) in touched {
+            let id = (*set, key.clone());
+            let owners = self.claims.entry((family, set, key.clone())).or_default();
+            let had = owners.values().next().cloned();
+            match now.elements.get(&id) {
+                Some(value) => owners.insert(service.to_owned(), value.clone()),
+                None => owners.remove(service),
+            };
+            let has = owners.values().next().cloned();
+            if owners.is_empty() {
+                self.claims.remove(&(family, *set, key.clone()));
+            }
+            if had == has {
+                continue;
+            }
+            if let Some(value) = had {
+                out.element("delete", family, set, key, &value);
+            }
+            if let Some(value) = has {
+                out.element("add", family, set, key, &value);
+            }
+        }
+    }
+}
+
+/// Commands by the order in which they must come.
+#[derive(Default)]
+struct Diff {
+    declare: String,
+    rules: String,
+    delete_elements: String,
+    add_elements: String,
+    flush: String,
+    remove: String,
+}
+
+impl Diff {
+    fn objects(&mut self, family: Family, before: &Part, now: &Part) {
+        let word = family.word();
+        for (name, declaration) in &now.sets {
+            if !before.sets.contains_key(name) {
+                line(&mut self.declare, format_args!("add set {word} {TABLE} {name} {{ {declaration} }}"));
+            }
+        }
+        for (name, rules) in &now.chains {
+            if before.chains.get(name) == Some(rules) {
+                continue;
+            }
+            line(&mut self.declare, format_args!("add chain {word} {TABLE} {name}"));
+            line(&mut self.rules, format_args!("flush chain {word} {TABLE} {name}"));
+            for rule in rules {
+                line(&mut self.rules, format_args!("add rule {word} {TABLE} {name} {rule}"));
+            }
+        }
+        for name in before.chains.keys().filter(|name| !now.chains.contains_key(*name)) {
+            line(&mut self.flush, format_args!("flush chain {word} {TABLE} {name}"));
+            line(&mut self.remove, format_args!("delete chain {word} {TABLE} {name}"));
+        }
+        for name in before.sets.keys().filter(|name| !now.sets.contains_key(*name)) {
+            line(&mut self.remove, format_args!("delete set {word} {TABLE} {name}"));
+        }
+    }
+
+    fn element(&mut self, verb: &str, family: Family, set: &str, key: &str, value: &str) {
+        let word = family.word();
+        let to = if verb == "add" { &mut self.add_elements } else { &mut self.delete_elements };
+        let value = if value.is_empty() { String::new() } else { format!(" : {value}") };
+        line(to, format_args!("{verb} element {word} {TABLE} {set} {{ {key}{value} }}"));
+    }
+
+    fn finish(self) -> Commands {
+        let Self { declare, rules, delete_elements, add_elements, flush, remove } = self;
+        let change = [declare, rules, delete_elements, add_elements].concat();
+        Commands { change, removal: flush + &remove }
+    }
+}
+
+fn line(to: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string can't fail.
+    let _ = writeln!(to, "{text}");
+}
+
+#[cfg(test)]
+#[path = "desired_tests.rs"]
+mod tests;

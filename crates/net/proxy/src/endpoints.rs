@@ -1,0 +1,154 @@
+//! Which endpoints of a Service's port a connection may go to.
+
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::model::{Family, ServicePort};
+
+/// One endpoint of one port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Takes new connections.
+    pub ready: bool,
+    /// Could take connections while it ends.
+    pub serving: bool,
+    /// Is ending.
+    pub terminating: bool,
+    /// Is on this node.
+    pub local: bool,
+    /// Nodes that should prefer it.
+    pub for_nodes: Vec<String>,
+    /// Zones that should prefer it.
+    pub for_zones: Vec<String>,
+}
+
+/// The endpoints of a port, of one family, in a stable order and each once.
+#[must_use]
+pub fn endpoints(
+    port: &ServicePort,
+    family: Family,
+    slices: &[impl AsRef<EndpointSlice>],
+    node: &str,
+) -> Vec<Endpoint> {
+    let mut found = Vec::new();
+    for slice in slices.iter().map(AsRef::as_ref) {
+        if slice.address_type != if family == Family::V4 { "IPv4" } else { "IPv6" } {
+            continue;
+        }
+        for number in port_numbers(port, slice) {
+            found.extend(slice.endpoints.iter().flatten().filter_map(|endpoint| read(endpoint, number, node)));
+        }
+    }
+    found.sort();
+    found.dedup_by_key(|endpoint| endpoint.address);
+    found
+}
+
+fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
+    let protocol = port.protocol.word().to_uppercase();
+    let ports = slice.ports.as_deref().unwrap_or_default().iter();
+    ports
+        .filter(|candidate| candidate.name.as_deref().unwrap_or_default() == port.name)
+        .filter(|candidate| candidate.protocol.as_deref().unwrap_or("TCP") == protocol)
+        .filter_map(|candidate| u16::try_from(candidate.port?).ok())
+        .collect()
+}
+
+fn read(endpoint: &k8s_openapi::api::discovery::v1::Endpoint, port: u16, node: &str) -> Option<Endpoint> {
+    let ip: IpAddr = endpoint.addresses.first()?.parse().ok()?;
+    let conditions = endpoint.conditions.as_ref();
+    let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
+    let hints = endpoint.hints.as_ref();
+    Some(Endpoint {
+        address: SocketAddr::new(ip, port),
+        ready,
+        serving: conditions.and_then(|c| c.serving).unwrap_or(ready),
+        terminating: conditions.and_then(|c| c.terminating).unwrap_or(false),
+        local: endpoint.node_name.as_deref() == Some(node),
+        for_nodes: hints
+            .and_then(|h| h.for_nodes.as_ref())
+            .map(|all| all.iter().map(|n| n.name.clone()).collect())
+            .unwrap_or_default(),
+        for_zones: hints
+            .and_then(|h| h.for_zones.as_ref())
+            .map(|all| all.iter().map(|z| z.name.clone()).collect())
+            .unwrap_or_default(),
+    })
+}
+
+/// Those that take connections: the ready ones, or while there are none the ones that end but still serve.
+fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
+    let ready: Vec<_> = all.clone().filter(|endpoint| endpoint.ready).collect();
+    if !ready.is_empty() {
+        return ready;
+    }
+    all.filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
+}
+
+/// The endpoints for a policy: those of this node only, or all with topology hints honoured.
+#[must_use]
+pub fn choose<'a>(all: &'a [Endpoint], local_only: bool, node: &str, zone: Option<&str>) -> Vec<&'a Endpoint> {
+    if local_only {
+        return usable(all.iter().filter(|endpoint| endpoint.local));
+    }
+    let everywhere = usable(all.iter());
+    by_hints(&everywhere, node, zone).unwrap_or(everywhere)
+}
+
+/// Hints count only if every endpoint has them and one of them is for here.
+fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<Vec<&'a Endpoint>> {
+    let pick = |hints: fn(&Endpoint) -> &Vec<String>, here: &str| {
+        let complete = all.iter().all(|endpoint| endpoint.ready && !hints(endpoint).is_empty());
+        let near: Vec<_> = all.iter().copied().filter(|e| hints(e).iter().any(|name| name == here)).collect();
+        (complete && !near.is_empty()).then_some(near)
+    };
+    pick(|endpoint| &endpoint.for_nodes, node).or_else(|| pick(|endpoint| &endpoint.for_zones, zone?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn endpoint(last: u8, flags: &str) -> Endpoint {
+        Endpoint {
+            address: SocketAddr::from(([10, 0, 0, last], 80)),
+            ready: flags.contains('r'),
+            serving: flags.contains('s') || flags.contains('r'),
+            terminating: flags.contains('t'),
+            local: flags.contains('l'),
+            for_nodes: if flags.contains('h') {
+                vec![if flags.contains('l') { "n1" } else { "n2" }.into()]
+            } else {
+                vec![]
+            },
+            for_zones: vec![],
+        }
+    }
+
+    #[track_caller]
+    fn check(flags: &[&str], local_only: bool, expect: &[u8]) {
+        let all: Vec<_> = flags.iter().zip(1..).map(|(flags, last)| endpoint(last, flags)).collect();
+        let got: Vec<u8> = choose(&all, local_only, "n1", None)
+            .iter()
+            .map(|e| if let IpAddr::V4(ip) = e.address.ip() { ip.octets()[3] } else { 0 })
+            .collect();
+        assert_eq!(got, expect, "{flags:?}");
+    }
+
+    #[test]
+    fn which_endpoints_serve() {
+        check(&["r", "r", ""], false, &[1, 2]);
+        check(&["st", "s", ""], false, &[1]);
+        check(&["r", "st"], false, &[1]);
+        check(&["r", "rl"], true, &[2]);
+        check(&["r", "stl"], true, &[2]);
+        check(&["r"], true, &[]);
+        check(&["rhl", "rh"], false, &[1]);
+        check(&["rhl", "r"], false, &[1, 2]);
+        check(&["rh", "rh"], false, &[1, 2]);
+    }
+}

@@ -1,0 +1,28 @@
+//! Services in the kernel: nftables rules that carry connections to a Service on to one of its endpoints.
+//!
+//! What should be installed is computed, Service by Service, by a pure function ([`fragment`]); the difference to what
+//! is installed becomes one `nft` transaction of that size. A packet costs a constant number of map look-ups, whatever
+//! the number of Services. Rules outlive the process: when it is killed, Services go on.
+
+mod config;
+mod conntrack;
+mod desired;
+mod endpoints;
+mod fragment;
+mod health;
+mod local;
+mod model;
+mod names;
+mod nft;
+mod run;
+mod skeleton;
+
+pub use config::{Configuration, Error as ConfigError};
+pub use desired::{Commands, Desired};
+pub use endpoints::{Endpoint, choose};
+pub use fragment::{Fragment, Part, fragment};
+pub use local::Node;
+pub use model::{Family, Protocol, ServicePort, service_ports};
+pub use nft::cleanup;
+pub use run::{Settings, run};
+pub use skeleton::{Skeleton, skeleton};

@@ -1,0 +1,70 @@
+//! Handing transactions to the kernel by way of `nft`.
+
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::model::Family;
+use crate::skeleton::TABLE;
+
+/// Why a transaction was not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `nft` could not be called.
+    #[error("nft can't be run: {0}; install nftables")]
+    Run(#[from] std::io::Error),
+    /// The kernel or `nft` refused; nothing of the transaction took effect.
+    #[error("nft refused a transaction: {0}")]
+    Refused(String),
+}
+
+/// Whether `nft` is there and the kernel lets this process use it.
+pub async fn check() -> Result<(), Error> {
+    let output = Command::new("nft").args(["list", "tables"]).stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Refused(first_lines(&output.stderr))),
+    }
+}
+
+/// Applies a transaction: all of it, or nothing.
+pub async fn apply(commands: &str) -> Result<(), Error> {
+    if commands.is_empty() {
+        return Ok(());
+    }
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut stdin = child.stdin.take();
+    let feed = async {
+        if let Some(stdin) = stdin.as_mut() {
+            // nft that gave up early says why on its standard error.
+            let _ = stdin.write_all(commands.as_bytes()).await;
+        }
+        drop(stdin);
+    };
+    let (output, ()) = tokio::join!(child.wait_with_output(), feed);
+    let output = output?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Refused(first_lines(&output.stderr)))
+}
+
+fn first_lines(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).lines().take(5).collect::<Vec<_>>().join("; ")
+}
+
+/// Removes everything that the proxy ever installed.
+pub async fn cleanup() -> Result<(), Error> {
+    for family in [Family::V4, Family::V6] {
+        let word = family.word();
+        apply(&format!("add table {word} {TABLE}\ndelete table {word} {TABLE}\n")).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! The part of the table that does not depend on any Service: hooks, maps, and the chains that they run through.
+
+use std::net::IpAddr;
+
+use crate::model::Family;
+
+/// The table, in each family.
+pub const TABLE: &str = "kube-proxy";
+/// Set of all cluster addresses.
+pub const CLUSTER_IPS: &str = "cluster-ips";
+/// Set of the addresses that node ports answer at.
+pub const NODE_PORT_IPS: &str = "nodeport-ips";
+/// Map from address, protocol and port to a Service.
+pub const SERVICE_IPS: &str = "service-ips";
+/// Map from protocol and node port to a Service.
+pub const SERVICE_NODE_PORTS: &str = "service-nodeports";
+/// Map of those that have no endpoint.
+pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
+/// Map of node ports that have no endpoint.
+pub const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
+/// Map of addresses with restricted sources.
+pub const FIREWALL_IPS: &str = "firewall-ips";
+/// Chain that marks a connection for masquerading.
+pub const MARK: &str = "mark-for-masquerade";
+/// Chain that refuses.
+pub const REJECT: &str = "reject-chain";
+
+/// What the skeleton depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skeleton {
+    /// The bit of the packet mark that asks for masquerading.
+    pub masquerade_bit: u8,
+    /// Addresses that node ports answer at.
+    pub node_port_addresses: Vec<IpAddr>,
+}
+
+/// Commands that replace a family's table by an empty one, within a transaction.
+#[must_use]
+pub fn skeleton(family: Family, options: &Skeleton) -> String {
+    let word = family.word();
+    let address = family.address_type();
+    let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
+    let node_ips: Vec<String> =
+        options.node_port_addresses.iter().filter(|ip| Family::of(**ip) == family).map(ToString::to_string).collect();
+    let elements =
+        if node_ips.is_empty() { String::new() } else { format!("elements = {{ {} }}", node_ips.join(", ")) };
+    format!(
+        r#"add table {word} {TABLE}
+delete table {word} {TABLE}
+table {word} {TABLE} {{
+  comment "rules for kube-proxy"
+  set {CLUSTER_IPS} {{ type {address}; comment "Active ClusterIPs"; }}
+  set {NODE_PORT_IPS} {{ type {address}; comment "IPs that accept NodePort traffic"; {elements} }}
+  map {SERVICE_IPS} {{ type {address} . inet_proto . inet_service : verdict; }}
+  map {SERVICE_NODE_PORTS} {{ type inet_proto . inet_service : verdict; }}
+  map {NO_ENDPOINT_SERVICES} {{ type {address} . inet_proto . inet_service : verdict; }}
+  map {NO_ENDPOINT_NODE_PORTS} {{ type inet_proto . inet_service : verdict; }}
+  map {FIREWALL_IPS} {{ type {address} . inet_proto . inet_service : verdict; }}
+  chain {REJECT} {{
+    meta l4proto tcp reject with tcp reset comment "not subject to the limit on ICMP errors";
+    reject;
+  }}
+  chain {MARK} {{ meta mark set mark or {mark}; }}
+  chain masquerading {{
+    meta mark & {mark} == 0 return;
+    meta mark set mark xor {mark};
+    masquerade fully-random;
+  }}
+  chain services {{
+    {word} daddr . meta l4proto . th dport vmap @{SERVICE_IPS};
+    {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{SERVICE_NODE_PORTS};
+  }}
+  chain firewall-check {{ {word} daddr . meta l4proto . th dport vmap @{FIREWALL_IPS}; }}
+  chain service-endpoints-check {{ {word} daddr . meta l4proto . th dport vmap @{NO_ENDPOINT_SERVICES}; }}
+  chain nodeport-endpoints-check {{ {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
+  chain cluster-ips-check {{ {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has"; }}
+  chain filter-prerouting {{
+    type filter hook prerouting priority -110; policy accept;
+    ct state new jump firewall-check;
+  }}
+  chain filter-input {{
+    type filter hook input priority -110; policy accept;
+    ct state new jump nodeport-endpoints-check;
+    ct state new jump service-endpoints-check;
+  }}
+  chain filter-forward {{
+    type filter hook forward priority -110; policy accept;
+    ct state new jump service-endpoints-check;
+    ct state new jump cluster-ips-check;
+  }}
+  chain filter-output {{
+    type filter hook output priority -110; policy accept;
+    ct state new jump service-endpoints-check;
+    ct state new jump firewall-check;
+  }}
+  chain filter-output-post-dnat {{
+    type filter hook output priority -90; policy accept;
+    ct state new jump cluster-ips-check;
+  }}
+  chain nat-prerouting {{
+    type nat hook prerouting priority dstnat; policy accept;
+    jump services;
+  }}
+  chain nat-output {{
+    type nat hook output priority -100; policy accept;
+    jump services;
+  }}
+  chain nat-postrouting {{
+    type nat hook postrouting priority srcnat; policy accept;
+    jump masquerading;
+  }}
+}}
+"#
+    )
+}

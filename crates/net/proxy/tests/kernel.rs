@@ -1,0 +1,179 @@
+//! The generated rules in a real kernel: a node and two pods in network namespaces of their own.
+//!
+//! Skipped, with the reason printed, where namespaces or nftables are not to be had.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use net_proxy::{Desired, Family, Fragment, Node, Skeleton, fragment, skeleton};
+use serde_json::{Value, json};
+
+/// A node with a bridge, and pods behind it; everything goes with the value.
+struct World {
+    tag: String,
+    servers: Vec<Child>,
+}
+
+fn sh(script: &str) -> Result<String, String> {
+    let output = Command::new("sh").args(["-ec", script]).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+impl World {
+    fn new() -> Result<Self, String> {
+        let world = Self { tag: format!("icp{}", std::process::id()), servers: Vec::new() };
+        let node = world.name("node");
+        sh(&format!(
+            "ip netns add {node}
+             ip -n {node} link set lo up
+             ip -n {node} link add br0 type bridge
+             ip -n {node} addr add 10.244.0.1/24 dev br0
+             ip -n {node} link set br0 up
+             ip -n {node} route add 10.96.0.0/16 dev lo src 10.244.0.1
+             ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+             ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables'
+             ip netns exec {node} nft list tables"
+        ))?;
+        Ok(world)
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{}-{what}", self.tag)
+    }
+
+    /// A pod that serves its name over HTTP on port 8080.
+    fn pod(&mut self, name: &str, address: &str) -> Result<(), String> {
+        let (node, pod) = (self.name("node"), self.name(name));
+        sh(&format!(
+            "ip netns add {pod}
+             ip -n {node} link add v{name} type veth peer name eth0 netns {pod}
+             ip -n {node} link set v{name} master br0 up
+             ip -n {node} link set v{name} type bridge_slave hairpin on
+             ip -n {pod} link set lo up
+             ip -n {pod} addr add {address}/24 dev eth0
+             ip -n {pod} link set eth0 up
+             ip -n {pod} route add default via 10.244.0.1"
+        ))?;
+        let script = format!("d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p 8080 -h $d");
+        let server = Command::new("ip")
+            .args(["netns", "exec", &pod, "sh", "-c", &script])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        self.servers.push(server);
+        Ok(())
+    }
+
+    fn nft(&self, commands: &str) {
+        let mut child = Command::new("ip")
+            .args(["netns", "exec", &self.name("node"), "nft", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}\n{commands}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The different answers to several requests, made in one of the namespaces.
+    fn ask(&self, from: &str, url: &str) -> Result<Vec<String>, String> {
+        let from = self.name(from);
+        let script = format!(
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do ip netns exec {from} timeout 2 busybox wget -q -O - http://{url}/; done"
+        );
+        let mut answers: Vec<String> = sh(&script)?.lines().map(str::to_owned).collect();
+        answers.sort();
+        answers.dedup();
+        Ok(answers)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        for name in ["a", "b", "node"] {
+            let _ = sh(&format!("ip netns del {}", self.name(name)));
+        }
+    }
+}
+
+fn rules(more: &Value, backends: &[&str]) -> Fragment {
+    let mut spec =
+        json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let service: Service =
+        serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec })).unwrap();
+    let endpoints: Vec<Value> = backends
+        .iter()
+        .map(|ip| json!({ "addresses": [ip], "nodeName": "n1", "conditions": { "ready": true } }))
+        .collect();
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "metadata": { "namespace": "ns", "name": "web-1" }, "addressType": "IPv4",
+        "ports": [{ "name": "", "port": 8080, "protocol": "TCP" }], "endpoints": endpoints,
+    }))
+    .unwrap();
+    let node = Node {
+        name: "n1".into(),
+        families: vec![Family::V4],
+        pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
+        ..Node::default()
+    };
+    fragment(&service, &[Arc::new(slice)], &node)
+}
+
+fn world() -> Option<World> {
+    let made = World::new().and_then(|mut world| {
+        world.pod("a", "10.244.0.2")?;
+        world.pod("b", "10.244.0.3")?;
+        Ok(world)
+    });
+    made.map_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+#[test]
+fn connections_reach_endpoints_and_follow_changes() {
+    let Some(world) = world() else { return };
+    let options = Skeleton { masquerade_bit: 14, node_port_addresses: vec!["10.244.0.1".parse().unwrap()] };
+    world.nft(&skeleton(Family::V4, &options));
+    let mut desired = Desired::default();
+    let mut apply = |fragment: Fragment| {
+        let commands = desired.set("ns/web", fragment);
+        world.nft(&commands.change);
+        world.nft(&commands.removal);
+    };
+    let (one, both) = (["10.244.0.2"], ["10.244.0.2", "10.244.0.3"]);
+    apply(rules(&json!({}), &both));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+
+    assert_eq!(world.ask("a", "10.96.0.7"), Ok(vec!["a".into(), "b".into()]), "pod to cluster address");
+    assert_eq!(world.ask("node", "10.96.0.7"), Ok(vec!["a".into(), "b".into()]), "node to cluster address");
+    assert_eq!(world.ask("b", "10.244.0.1:30080"), Ok(vec!["a".into(), "b".into()]), "node port");
+    assert!(world.ask("node", "127.0.0.1:30080").is_err(), "node ports are closed at loopback");
+
+    apply(rules(&json!({}), &one));
+    assert_eq!(world.ask("a", "10.96.0.7"), Ok(vec!["a".into()]), "a pod reaches itself");
+    assert_eq!(world.ask("b", "10.96.0.7"), Ok(vec!["a".into()]));
+
+    apply(rules(&json!({ "sessionAffinity": "ClientIP" }), &both));
+    assert_eq!(world.ask("b", "10.96.0.7").map(|answers| answers.len()), Ok(1), "affinity");
+
+    apply(rules(&json!({}), &[]));
+    let began = std::time::Instant::now();
+    assert!(world.ask("b", "10.96.0.7").is_err() && began.elapsed().as_secs() < 1, "refused at once");
+
+    apply(Fragment::default());
+    let left = sh(&format!("ip netns exec {} nft list table ip kube-proxy", world.name("node"))).unwrap();
+    assert!(!left.contains("ns/web"), "{left}");
+}

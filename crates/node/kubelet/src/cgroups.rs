@@ -1,0 +1,245 @@
+//! The cgroups of pods: `ROOT/kubepods/[burstable|besteffort/]podUID`, version 1 and 2, by plain file operations.
+//!
+//! The names are those of upstream's cgroupfs driver, so that pods of a stock kubelet are found where they are.
+
+use crate::make::resources::{self, PodResources};
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::Pod;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where cgroups are mounted.
+#[derive(Clone, Debug)]
+enum Version {
+    /// One hierarchy a controller (several controllers may share one).
+    One(Vec<(String, PathBuf)>),
+    /// One for all.
+    Two(PathBuf),
+}
+
+/// The node's cgroups. Without a root nothing is made and the runtime puts containers where it likes.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroups {
+    root: Option<String>,
+    version: Version,
+}
+
+impl Cgroups {
+    /// Finds the hierarchies and makes the three parents.
+    pub(crate) fn new(root: Option<&str>) -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let root = root.map(|r| r.trim_matches('/').to_owned());
+        let cgroups = Cgroups { root, version: version(&mounts) };
+        if cgroups.root.is_some() {
+            for class in ["", "burstable", "besteffort"] {
+                let path = cgroups.parent(class);
+                cgroups.make(&path)?;
+                if class == "besteffort" {
+                    cgroups.set_cpu(&path, resources::shares(0), 0);
+                }
+            }
+        }
+        Ok(cgroups)
+    }
+
+    fn parent(&self, class: &str) -> String {
+        let root = self.root.as_deref().unwrap_or_default();
+        let parts = [root, "kubepods", class];
+        parts.iter().filter(|p| !p.is_empty()).fold(String::new(), |path, part| format!("{path}/{part}"))
+    }
+
+    /// The pod's cgroup, as the runtime is told; empty without cgroups of ours.
+    pub(crate) fn of_pod(&self, pod: &Pod) -> String {
+        if self.root.is_none() {
+            return String::new();
+        }
+        let class = match spec::qos(pod) {
+            "Burstable" => "burstable",
+            "BestEffort" => "besteffort",
+            _ => "",
+        };
+        format!("{}/pod{}", self.parent(class), pod.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    /// Makes the pod's cgroup with its limits.
+    pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
+        let path = self.of_pod(pod);
+        if path.is_empty() {
+            return Ok(());
+        }
+        self.make(&path)?;
+        self.apply(&path, resources::of_pod(pod));
+        Ok(())
+    }
+
+    /// Removes the pod's cgroup, whichever class it is in.
+    pub(crate) fn remove(&self, uid: &str) {
+        if self.root.is_none() || uid.is_empty() {
+            return;
+        }
+        for class in ["", "burstable", "besteffort"] {
+            let path = format!("{}/pod{uid}", self.parent(class));
+            self.places(&path).into_iter().for_each(|place| remove_tree(&place));
+        }
+    }
+
+    /// The path in every hierarchy.
+    fn places(&self, path: &str) -> Vec<PathBuf> {
+        let path = path.trim_start_matches('/');
+        match &self.version {
+            Version::One(hierarchies) => hierarchies.iter().map(|(_, root)| root.join(path)).collect(),
+            Version::Two(root) => vec![root.join(path)],
+        }
+    }
+
+    fn place(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        let path = path.trim_start_matches('/');
+        match &self.version {
+            Version::One(all) => {
+                all.iter().find(|(names, _)| names.split(',').any(|n| n == controller)).map(|(_, r)| r.join(path))
+            }
+            Version::Two(root) => Some(root.join(path)),
+        }
+    }
+
+    fn make(&self, path: &str) -> io::Result<()> {
+        for place in self.places(path) {
+            if place.is_dir() {
+                continue;
+            }
+            fs::create_dir_all(&place)?;
+        }
+        match &self.version {
+            Version::One(_) => self.inherit_cpuset(path),
+            Version::Two(root) => enable_controllers(root, path),
+        }
+        Ok(())
+    }
+
+    /// A new cpuset of version 1 is empty, and nothing can run in it until its parent's cpus and nodes are copied.
+    fn inherit_cpuset(&self, path: &str) {
+        let Some(leaf) = self.place("cpuset", path) else { return };
+        let Some(root) = self.place("cpuset", "") else { return };
+        let Ok(relative) = leaf.strip_prefix(&root) else { return };
+        let mut at = root.clone();
+        for part in relative.components() {
+            let parent = at.clone();
+            at.push(part);
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let empty = fs::read_to_string(at.join(file)).is_ok_and(|t| t.trim().is_empty());
+                if let (true, Ok(value)) = (empty, fs::read_to_string(parent.join(file))) {
+                    let _ = fs::write(at.join(file), value);
+                }
+            }
+        }
+    }
+
+    fn apply(&self, path: &str, wanted: PodResources) {
+        self.set_cpu(path, wanted.shares, wanted.quota);
+        let Some(place) = self.place("memory", path) else { return };
+        if wanted.memory > 0 {
+            let file = if matches!(self.version, Version::One(_)) { "memory.limit_in_bytes" } else { "memory.max" };
+            write(&place.join(file), &wanted.memory.to_string());
+        }
+    }
+
+    fn set_cpu(&self, path: &str, shares: i64, quota: i64) {
+        let Some(place) = self.place("cpu", path) else { return };
+        if matches!(self.version, Version::One(_)) {
+            write(&place.join("cpu.shares"), &shares.to_string());
+            if quota > 0 {
+                write(&place.join("cpu.cfs_quota_us"), &quota.to_string());
+            }
+            return;
+        }
+        let weight = 1 + (shares - 2) * 9999 / 262_142;
+        write(&place.join("cpu.weight"), &weight.to_string());
+        if quota > 0 {
+            write(&place.join("cpu.max"), &format!("{quota} 100000"));
+        }
+    }
+
+    /// Nanoseconds of cpu and bytes of memory (less what is easily given back) used at `path` ("" for the node).
+    pub(crate) fn usage(&self, path: &str) -> Option<(u64, u64)> {
+        let read = |controller: &str, file: &str| {
+            self.place(controller, path).and_then(|p| fs::read_to_string(p.join(file)).ok())
+        };
+        let field =
+            |text: &str, name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
+        match &self.version {
+            Version::One(_) => {
+                let cpu = read("cpuacct", "cpuacct.usage")?.trim().parse().ok()?;
+                let memory: u64 = read("memory", "memory.usage_in_bytes")?.trim().parse().ok()?;
+                let idle = field(&read("memory", "memory.stat")?, "total_inactive_file ").unwrap_or(0);
+                Some((cpu, memory.saturating_sub(idle)))
+            }
+            Version::Two(_) => {
+                let cpu = field(&read("cpu", "cpu.stat")?, "usage_usec ")? * 1000;
+                let memory: u64 = read("memory", "memory.current").and_then(|t| t.trim().parse().ok())?;
+                let idle = field(&read("memory", "memory.stat")?, "inactive_file ").unwrap_or(0);
+                Some((cpu, memory.saturating_sub(idle)))
+            }
+        }
+    }
+}
+
+fn write(path: &Path, value: &str) {
+    if let Err(e) = fs::write(path, value) {
+        tracing::debug!(path = %path.display(), value, error = %e, "cgroup setting refused");
+    }
+}
+
+fn version(mountinfo: &str) -> Version {
+    let mut hierarchies = Vec::new();
+    let mut unified = None;
+    for line in mountinfo.lines() {
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let point = PathBuf::from(before.split(' ').nth(4).unwrap_or_default());
+        let mut words = after.split(' ');
+        match words.next() {
+            Some("cgroup") => {
+                let options = words.nth(1).unwrap_or_default();
+                hierarchies.push((options.trim_start_matches("rw,").to_owned(), point));
+            }
+            Some("cgroup2") => unified = Some(point),
+            _ => {}
+        }
+    }
+    match unified {
+        Some(root) if hierarchies.is_empty() => Version::Two(root),
+        _ => Version::One(hierarchies),
+    }
+}
+
+fn enable_controllers(root: &Path, path: &str) {
+    let mut at = root.to_owned();
+    for part in Path::new(path.trim_start_matches('/')).components() {
+        for controller in ["cpu", "memory", "pids", "cpuset", "io"] {
+            let _ = fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+        at.push(part);
+    }
+}
+
+/// cgroups are removed from the leaves; their files go by themselves.
+fn remove_tree(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(path);
+}
+
+/// What the kernel lets us set: without CAP_SYS_RESOURCE no score below our own.
+pub(crate) fn least_oom_score() -> i64 {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let caps =
+        status.lines().find_map(|l| l.strip_prefix("CapEff:")).and_then(|t| u64::from_str_radix(t.trim(), 16).ok());
+    if caps.is_some_and(|c| c & CAP_SYS_RESOURCE != 0) {
+        return -1000;
+    }
+    fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,219 @@
+//! Having an image before a container starts: pull policies, credentials, back-off, archives of a folder.
+
+use crate::context::Node;
+use crate::pod::memory::Waiting;
+use crate::pod::spec;
+use base64::Engine;
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Secret};
+use node_runtime::v1::{AuthConfig, Image};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why there is no image.
+#[derive(Clone, Debug)]
+pub(crate) struct NoImage {
+    pub(crate) waiting: Waiting,
+    /// Whether a pull was tried, so that the next one waits longer.
+    pub(crate) pulled: bool,
+}
+
+fn refuse(reason: &str, message: String, pulled: bool) -> NoImage {
+    NoImage { waiting: Waiting { reason: reason.to_owned(), message }, pulled }
+}
+
+/// The image with a registry and a tag, as runtimes want it.
+pub(crate) fn normalize(image: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-[]".contains(c);
+    let (name, rest) = image.split_at(image.find('@').unwrap_or(image.len()));
+    let (path, tag) = match name.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+        _ => (name, None),
+    };
+    let lower = path.split('/').skip(1).all(|p| p.chars().all(|c| !c.is_ascii_uppercase()));
+    let first_fine = path.contains('/') || path.chars().all(|c| !c.is_ascii_uppercase());
+    let bad_edge = |p: &str| p.is_empty() || p.starts_with(['.', '_', '-']) || p.ends_with(['.', '_', '-', ':']);
+    let invalid = !image.chars().all(fits) || !lower || !first_fine || path.split('/').any(bad_edge);
+    if invalid
+        || tag.is_some_and(|t| t.is_empty() || t.contains(':'))
+        || path.split('/').skip(1).any(|p| p.contains(':'))
+    {
+        return None;
+    }
+    let first = path.split('/').next().unwrap_or_default();
+    let registry = path.contains('/') && (first.contains(['.', ':']) || first == "localhost");
+    let full = match (registry, path.contains('/')) {
+        (true, _) => path.to_owned(),
+        (false, true) => format!("docker.io/{path}"),
+        (false, false) => format!("docker.io/library/{path}"),
+    };
+    let tag = match (tag, rest.is_empty()) {
+        (Some(tag), _) => format!(":{tag}"),
+        (None, true) => ":latest".to_owned(),
+        (None, false) => String::new(),
+    };
+    Some(format!("{full}{tag}{rest}"))
+}
+
+/// Makes sure that the node has the container's image. `may_pull` is false while pulls are backed off.
+pub(crate) async fn ensure(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    about: &ObjectReference,
+    back_off: Option<i64>,
+) -> Result<Image, NoImage> {
+    let given = container.image.as_deref().unwrap_or_default();
+    let Some(image) = normalize(given) else {
+        node.recorder.warning(
+            about,
+            "InspectFailed",
+            format!("Failed to apply default image tag {given:?}: couldn't parse image name"),
+        );
+        let message = format!(
+            "Failed to apply default image tag {given:?}: couldn't parse image name {given:?}: invalid reference format"
+        );
+        return Err(refuse("InvalidImageName", message, false));
+    };
+    let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+    let present = node.runtime.image_status(&image).await.unwrap_or_default();
+    if let (Some(found), true) = (&present, policy != "Always") {
+        node.recorder.normal(
+            about,
+            "Pulled",
+            format!("Container image {given:?} already present on machine and can be accessed by the pod"),
+        );
+        return Ok(found.clone());
+    }
+    if policy == "Never" {
+        node.recorder.warning(
+            about,
+            "ErrImageNeverPull",
+            format!("Container image {given:?} is not present with pull policy of Never"),
+        );
+        return Err(refuse(
+            "ErrImageNeverPull",
+            format!("Container image {given:?} is not present with pull policy of Never"),
+            false,
+        ));
+    }
+    if let Some(seconds) = back_off {
+        let message = format!("Back-off pulling image {given:?}");
+        node.recorder.normal(about, "BackOff", message.clone());
+        tracing::debug!(image, seconds, "pull is backed off");
+        return Err(refuse("ImagePullBackOff", message, false));
+    }
+    pull(node, pod, given, &image, about).await
+}
+
+async fn pull(node: &Node, pod: &Pod, given: &str, image: &str, about: &ObjectReference) -> Result<Image, NoImage> {
+    node.recorder.normal(about, "Pulling", format!("Pulling image {given:?}"));
+    let begun = Instant::now();
+    let mut auths = credentials(node, pod, image).await.into_iter().map(Some).collect::<Vec<_>>();
+    if auths.is_empty() {
+        auths.push(None);
+    }
+    let mut last = String::new();
+    for auth in auths {
+        match node.runtime.pull(image, auth, None).await {
+            Ok(reference) => {
+                let took = begun.elapsed().as_millis();
+                let found = node.runtime.image_status(&reference).await.ok().flatten();
+                let image = found.unwrap_or_else(|| Image { id: reference, ..Image::default() });
+                let text =
+                    format!("Successfully pulled image {given:?} in {took}ms. Image size: {} bytes.", image.size);
+                node.recorder.normal(about, "Pulled", text);
+                return Ok(image);
+            }
+            Err(e) => last = e.to_string(),
+        }
+    }
+    node.recorder.warning(about, "Failed", format!("Failed to pull image {given:?}: {last}"));
+    node.recorder.warning(about, "Failed", "Error: ErrImagePull");
+    Err(refuse("ErrImagePull", last, true))
+}
+
+/// Credentials for the image's registry from the pod's imagePullSecrets.
+async fn credentials(node: &Node, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let registry = image.split('/').next().unwrap_or_default();
+    let mut all = Vec::new();
+    for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
+        let secret: Result<Option<Arc<Secret>>, String> = node.objects.get(namespace, &reference.name, true).await;
+        let Ok(Some(secret)) = secret else { continue };
+        for (key, value) in secret.data.iter().flatten() {
+            let Ok(json) = serde_json::from_slice::<Value>(&value.0) else { continue };
+            let auths = if key == ".dockerconfigjson" { json.get("auths").cloned() } else { Some(json) };
+            all.extend(matching(auths.as_ref(), registry));
+        }
+    }
+    all
+}
+
+fn matching(auths: Option<&Value>, registry: &str) -> Vec<AuthConfig> {
+    let host = |name: &str| {
+        let name = name.trim_start_matches("https://").trim_start_matches("http://");
+        let name = name.split('/').next().unwrap_or_default();
+        if name == "index.docker.io" { "docker.io".to_owned() } else { name.to_owned() }
+    };
+    let entries = auths.and_then(Value::as_object).into_iter().flatten();
+    entries.filter(|(name, _)| host(name) == registry).map(|(_, entry)| auth_config(entry)).collect()
+}
+
+fn auth_config(entry: &Value) -> AuthConfig {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut auth = AuthConfig { username: text("username"), password: text("password"), ..AuthConfig::default() };
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")).ok();
+    if let Some((user, password)) =
+        decoded.as_deref().and_then(|d| std::str::from_utf8(d).ok()).and_then(|t| t.split_once(':'))
+    {
+        auth.username = user.to_owned();
+        auth.password = password.to_owned();
+    }
+    auth
+}
+
+/// Imports every archive of a folder with containerd's own tool; what can't be imported is reported by name.
+pub(crate) async fn preload(folder: &Path, socket: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return tracing::warn!(folder = %folder.display(), "the folder of image archives can't be read");
+    };
+    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tar")) {
+        let mut command = tokio::process::Command::new("ctr");
+        command.arg("--address").arg(socket).args(["-n", "k8s.io", "images", "import"]).arg(&path);
+        match command.output().await {
+            Ok(output) if output.status.success() => {
+                tracing::info!(archive = %path.display(), "image archive imported")
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                tracing::error!(archive = %path.display(), said, "image archive can't be imported");
+            }
+            Err(e) => tracing::error!(archive = %path.display(), error = %e, "ctr can't be run"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_images() {
+        for (given, want) in [
+            ("busybox", Some("docker.io/library/busybox:latest")),
+            ("busybox:1", Some("docker.io/library/busybox:1")),
+            ("a/b", Some("docker.io/a/b:latest")),
+            ("localhost/b:2", Some("localhost/b:2")),
+            ("reg.example:5000/a/b", Some("reg.example:5000/a/b:latest")),
+            ("r.io/a@sha256:abc", Some("r.io/a@sha256:abc")),
+            ("Not A/Valid::name", None),
+            ("Upper", None),
+            ("a::b", None),
+            ("", None),
+        ] {
+            assert_eq!(normalize(given).as_deref(), want, "{given}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! From a pod to what the runtime is told: sandbox and container configurations, environment, names, resources.
+
+pub(crate) mod container;
+pub(crate) mod dns;
+pub(crate) mod env;
+pub(crate) mod expand;
+pub(crate) mod fields;
+pub(crate) mod hosts;
+pub(crate) mod resources;
+pub(crate) mod sandbox;
+pub(crate) mod security;
+pub(crate) mod service_env;

@@ -1,0 +1,147 @@
+//! The configuration of a container.
+
+use super::env::Environment;
+use super::resources;
+use super::security::{self, ImageUser};
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use node_runtime::labels;
+use node_runtime::v1::{
+    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount, MountPropagation, Signal,
+};
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::path::Path;
+
+/// What a container is made from beside its spec.
+pub(crate) struct Parts<'a> {
+    pub(crate) attempt: u32,
+    pub(crate) environment: Environment,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) image_ref: String,
+    pub(crate) image_user: ImageUser,
+    /// The container whose processes are shared (ephemeral containers with a target).
+    pub(crate) target: Option<String>,
+    pub(crate) seccomp_profiles: &'a Path,
+    pub(crate) memory_capacity: i64,
+    pub(crate) least_oom_score: i64,
+}
+
+/// Path of a container's log beneath the pod's log folder.
+pub(crate) fn log_path(name: &str, attempt: u32) -> String {
+    format!("{name}/{attempt}.log")
+}
+
+/// The configuration.
+///
+/// # Errors
+/// What can't be had, as the message of a CreateContainerConfigError.
+pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Result<ContainerConfig, String> {
+    security::check_non_root(pod, container, &parts.image_user)?;
+    let expand = |words: &Option<Vec<String>>| -> Vec<String> {
+        words.iter().flatten().map(|word| parts.environment.expand(word)).collect()
+    };
+    let security =
+        security::of_container(pod, container, &parts.image_user, parts.target.clone(), parts.seccomp_profiles, &[])?;
+    let (command, args) = (expand(&container.command), expand(&container.args));
+    let linux = LinuxContainerConfig {
+        resources: Some(resources::of_container(pod, container, parts.memory_capacity, parts.least_oom_score)),
+        security_context: Some(security),
+    };
+    Ok(ContainerConfig {
+        metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: parts.attempt }),
+        image: Some(ImageSpec {
+            image: parts.image_ref,
+            user_specified_image: container.image.clone().unwrap_or_default(),
+            ..ImageSpec::default()
+        }),
+        command,
+        args,
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: parts
+            .environment
+            .into_pairs()
+            .into_iter()
+            .map(|(key, value)| KeyValue { key, value: value.into_bytes() })
+            .collect(),
+        mounts: parts.mounts,
+        labels: container_labels(pod, container),
+        annotations: annotations(pod, container, parts.attempt),
+        log_path: log_path(&container.name, parts.attempt),
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        linux: Some(linux),
+        stop_signal: stop_signal(container),
+        ..ContainerConfig::default()
+    })
+}
+
+fn stop_signal(container: &Container) -> i32 {
+    let name = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref()).unwrap_or_default();
+    Signal::from_str_name(name).map_or(0, |s| s as i32)
+}
+
+fn container_labels(pod: &Pod, container: &Container) -> HashMap<String, String> {
+    let meta = &pod.metadata;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    [
+        (labels::POD_NAME, text(&meta.name)),
+        (labels::POD_NAMESPACE, text(&meta.namespace)),
+        (labels::POD_UID, text(&meta.uid)),
+        (labels::CONTAINER_NAME, container.name.clone()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into()
+}
+
+fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
+    let policy = container.termination_message_policy.clone().unwrap_or_else(|| "File".into());
+    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
+    let mut all: HashMap<String, String> = [
+        (labels::HASH, hash(container)),
+        (labels::RESTART_COUNT, attempt.to_string()),
+        (labels::MESSAGE_PATH, message_path(container).to_owned()),
+        (labels::MESSAGE_POLICY, policy),
+        (labels::POD_GRACE, spec::grace(pod).to_string()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
+    if let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()) {
+        all.insert(labels::PRE_STOP.to_owned(), json(serde_json::to_string(hook)));
+    }
+    if let Some(ports) = &container.ports {
+        all.insert(labels::PORTS.to_owned(), json(serde_json::to_string(ports)));
+    }
+    all
+}
+
+/// Where the termination message is written inside the container.
+pub(crate) fn message_path(container: &Container) -> &str {
+    container.termination_message_path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/dev/termination-log")
+}
+
+/// Of what can't change without a new container: name and image.
+pub(crate) fn hash(container: &Container) -> String {
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(container.name.as_bytes());
+    hasher.write(&[0]);
+    hasher.write(container.image.as_deref().unwrap_or_default().as_bytes());
+    format!("{:x}", hasher.finish())
+}
+
+/// A mount of a host path.
+pub(crate) fn mount(host: &Path, inside: &str, readonly: bool, propagation: Option<&str>) -> Mount {
+    let propagation = match propagation {
+        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+        _ => MountPropagation::PropagationPrivate,
+    };
+    Mount {
+        container_path: inside.to_owned(),
+        host_path: host.to_string_lossy().into_owned(),
+        readonly,
+        propagation: propagation as i32,
+        ..Mount::default()
+    }
+}

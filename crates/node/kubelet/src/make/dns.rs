@@ -1,0 +1,66 @@
+//! resolv.conf for each dnsPolicy.
+
+use crate::config::Settings;
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::Pod;
+use node_runtime::v1::DnsConfig;
+
+const MAX_SERVERS: usize = 3;
+
+/// The DNS configuration of a pod, given the node's own resolv.conf.
+pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
+    let own = parse(node);
+    let policy = spec::spec(pod).dns_policy.as_deref().unwrap_or("ClusterFirst");
+    let cluster = !settings.cluster_dns.is_empty()
+        && (policy == "ClusterFirstWithHostNet" || policy == "ClusterFirst" && !spec::host_network(pod));
+    let mut dns = match policy {
+        "None" => DnsConfig::default(),
+        _ if cluster => of_cluster(pod, settings, own),
+        _ => own,
+    };
+    if let Some(config) = &spec::spec(pod).dns_config {
+        extend(&mut dns.servers, config.nameservers.iter().flatten());
+        extend(&mut dns.searches, config.searches.iter().flatten());
+        for option in config.options.iter().flatten() {
+            let Some(name) = &option.name else { continue };
+            dns.options.retain(|o| o != name && !o.starts_with(&format!("{name}:")));
+            dns.options.push(match &option.value {
+                Some(value) => format!("{name}:{value}"),
+                None => name.clone(),
+            });
+        }
+    }
+    dns.servers.truncate(MAX_SERVERS);
+    dns
+}
+
+fn of_cluster(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let domain = &settings.cluster_domain;
+    let mut searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+    extend(&mut searches, own.searches.iter());
+    DnsConfig { servers: settings.cluster_dns.clone(), searches, options: vec!["ndots:5".into()] }
+}
+
+fn extend<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+/// Reads a resolv.conf.
+pub(crate) fn parse(text: &str) -> DnsConfig {
+    let mut dns = DnsConfig::default();
+    for line in text.lines() {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        match words.next().as_deref() {
+            Some("nameserver") => dns.servers.extend(words.next()),
+            Some("search" | "domain") => dns.searches = words.filter(|w| w != ".").collect(),
+            Some("options") => dns.options.extend(words),
+            _ => {}
+        }
+    }
+    dns
+}

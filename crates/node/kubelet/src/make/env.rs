@@ -1,0 +1,156 @@
+//! A container's environment, in upstream's order: Services, then `envFrom`, then `env`.
+
+use super::expand::expand;
+use super::fields::{self, Addresses};
+use super::service_env::service_env;
+use crate::volumes::{Found, Objects};
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret, Service};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the environment is made from beside the pod.
+pub(crate) struct Sources<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) services: Vec<Arc<Service>>,
+    pub(crate) addresses: Addresses,
+    pub(crate) allocatable: &'a BTreeMap<String, Quantity>,
+}
+
+/// Variables in the order in which they were defined.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment(Vec<(String, String)>);
+
+impl Environment {
+    fn put(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub(crate) fn expand(&self, text: &str) -> String {
+        expand(text, |name| self.get(name))
+    }
+
+    pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
+        self.0
+    }
+}
+
+/// The whole environment of `container`.
+///
+/// # Errors
+/// What is missing, as the message of a CreateContainerConfigError.
+pub(crate) async fn environment(
+    pod: &Pod,
+    container: &Container,
+    sources: &Sources<'_>,
+) -> Result<Environment, String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let links = crate::pod::spec::spec(pod).enable_service_links.unwrap_or(true);
+    let services = service_env(&sources.services, namespace, links);
+    let mut all = Environment::default();
+    for from in container.env_from.iter().flatten() {
+        env_from(namespace, from, sources, &mut all).await?;
+    }
+    let mut own = Environment::default();
+    for var in container.env.iter().flatten() {
+        let value = match &var.value_from {
+            Some(from) => value_from(pod, container, var, from, sources).await?,
+            None => {
+                let lookup = |name: &str| {
+                    own.get(name).or_else(|| all.get(name)).or_else(|| services.get(name).map(String::as_str))
+                };
+                Some(expand(var.value.as_deref().unwrap_or_default(), lookup))
+            }
+        };
+        if let Some(value) = value {
+            own.put(&var.name, value);
+        }
+    }
+    own.into_pairs().into_iter().for_each(|(name, value)| all.put(&name, value));
+    for (name, value) in services {
+        if all.get(&name).is_none() {
+            all.put(&name, value);
+        }
+    }
+    Ok(all)
+}
+
+async fn env_from(
+    namespace: &str,
+    from: &EnvFromSource,
+    sources: &Sources<'_>,
+    all: &mut Environment,
+) -> Result<(), String> {
+    let prefix = from.prefix.as_deref().unwrap_or_default();
+    if let Some(source) = &from.config_map_ref {
+        let map: Option<Arc<ConfigMap>> =
+            sources.objects.get(namespace, &source.name, source.optional.unwrap_or(false)).await?;
+        for (key, value) in map.iter().flat_map(|m| m.data.iter().flatten()) {
+            all.put(&format!("{prefix}{key}"), value.clone());
+        }
+    }
+    if let Some(source) = &from.secret_ref {
+        let secret: Option<Arc<Secret>> =
+            sources.objects.get(namespace, &source.name, source.optional.unwrap_or(false)).await?;
+        for (key, value) in secret.iter().flat_map(|s| s.data.iter().flatten()) {
+            all.put(&format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
+        }
+    }
+    Ok(())
+}
+
+async fn value_from(
+    pod: &Pod,
+    container: &Container,
+    var: &EnvVar,
+    from: &EnvVarSource,
+    sources: &Sources<'_>,
+) -> Result<Option<String>, String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    if let Some(reference) = &from.field_ref {
+        return fields::field(pod, &reference.field_path, &sources.addresses).map(Some);
+    }
+    if let Some(selector) = &from.resource_field_ref {
+        let of = selector.container_name.as_deref().filter(|n| !n.is_empty() && *n != container.name);
+        let other = of.and_then(|name| crate::pod::spec::find(pod, name)).map(|(_, c)| c);
+        return fields::resource(other.as_ref().unwrap_or(container), selector, sources.allocatable).map(Some);
+    }
+    if let Some(reference) = &from.config_map_key_ref {
+        let optional = reference.optional.unwrap_or(false);
+        let map: Option<Arc<ConfigMap>> = sources.objects.get(namespace, &reference.name, optional).await?;
+        let value = map.as_ref().and_then(|m| m.data.as_ref()).and_then(|d| d.get(&reference.key)).cloned();
+        return key(value, optional, &reference.key, namespace, &reference.name, ConfigMap::WORD);
+    }
+    if let Some(reference) = &from.secret_key_ref {
+        let optional = reference.optional.unwrap_or(false);
+        let secret: Option<Arc<Secret>> = sources.objects.get(namespace, &reference.name, optional).await?;
+        let value = secret.as_ref().and_then(|s| s.data.as_ref()).and_then(|d| d.get(&reference.key));
+        let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
+        return key(value, optional, &reference.key, namespace, &reference.name, Secret::WORD);
+    }
+    Err(format!("variable {} has a source that is not supported", var.name))
+}
+
+fn key(
+    value: Option<String>,
+    optional: bool,
+    key: &str,
+    namespace: &str,
+    name: &str,
+    kind: &str,
+) -> Result<Option<String>, String> {
+    match value {
+        None if !optional => {
+            let kind = if kind == "configmap" { "ConfigMap" } else { "Secret" };
+            Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
+        }
+        value => Ok(value),
+    }
+}

@@ -1,0 +1,106 @@
+//! `fieldRef` and `resourceFieldRef`.
+
+use crate::pod::spec;
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
+use std::collections::BTreeMap;
+
+/// What a pod says about itself that is not in its spec yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses {
+    pub(crate) pod_ips: Vec<String>,
+    pub(crate) host_ips: Vec<String>,
+}
+
+/// The value of a field path; maps are written one `key="value"` a line.
+pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, String> {
+    let meta = &pod.metadata;
+    let text = |s: &Option<String>| s.clone().unwrap_or_default();
+    if let Some((map, key)) = path.strip_suffix("']").and_then(|p| p.split_once("['")) {
+        let map = match map {
+            "metadata.labels" => &meta.labels,
+            "metadata.annotations" => &meta.annotations,
+            _ => return Err(format!("unsupported fieldPath: {path}")),
+        };
+        return Ok(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default());
+    }
+    Ok(match path {
+        "metadata.name" => text(&meta.name),
+        "metadata.namespace" => text(&meta.namespace),
+        "metadata.uid" => text(&meta.uid),
+        "metadata.labels" => lines(meta.labels.as_ref()),
+        "metadata.annotations" => lines(meta.annotations.as_ref()),
+        "spec.nodeName" => text(&spec::spec(pod).node_name),
+        "spec.serviceAccountName" => text(&spec::spec(pod).service_account_name),
+        "status.podIP" => addresses.pod_ips.first().cloned().unwrap_or_default(),
+        "status.podIPs" => addresses.pod_ips.join(","),
+        "status.hostIP" => addresses.host_ips.first().cloned().unwrap_or_default(),
+        "status.hostIPs" => addresses.host_ips.join(","),
+        _ => return Err(format!("unsupported fieldPath: {path}")),
+    })
+}
+
+fn lines(map: Option<&BTreeMap<String, String>>) -> String {
+    let line = |(key, value): (&String, &String)| format!("{key}={value:?}");
+    map.into_iter().flatten().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The value of a resource of `container`; a limit that is not set is what the node has.
+pub(crate) fn resource(
+    container: &Container,
+    selector: &ResourceFieldSelector,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Result<String, String> {
+    let unsupported = || format!("unsupported container resource: {}", selector.resource);
+    let (which, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
+    let resources = container.resources.clone().unwrap_or_default();
+    let of = |map: &Option<BTreeMap<String, _>>| {
+        map.as_ref()
+            .and_then(|m: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| m.get(name))
+            .and_then(|q| spec::parse(&q.0))
+    };
+    let amount = match which {
+        "limits" => of(&resources.limits).filter(|q| !q.is_zero()).or_else(|| allocatable.get(name).copied()),
+        "requests" => of(&resources.requests).or_else(|| of(&resources.limits)),
+        _ => return Err(unsupported()),
+    };
+    let Some(amount) = amount else { return Ok("0".into()) };
+    let divisor = selector.divisor.as_ref().and_then(|d| spec::parse(&d.0)).filter(|d| !d.is_zero());
+    let ceil = |a: i64, b: i64| if b == 0 { a } else { (a + b - 1) / b };
+    Ok(match (name, divisor) {
+        ("cpu", d) => ceil(amount.milli_value(), d.map_or(1000, |d| d.milli_value())).to_string(),
+        (_, d) => ceil(amount.value(), d.map_or(1, |d| d.value())).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_and_resources() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "a", "labels": {"app": "a", "l1": "v1"}}, "spec": {"containers": []}}))
+        .unwrap();
+        let at = |path: &str| field(&pod, path, &Addresses::default());
+        assert_eq!(at("metadata.labels").unwrap(), "app=\"a\"\nl1=\"v1\"");
+        assert_eq!(at("metadata.labels['l1']").unwrap(), "v1");
+        assert!(at("spec.containers").is_err());
+        let container: Container = serde_json::from_value(json!({"name": "c",
+            "resources": {"requests": {"cpu": "30m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}}))
+        .unwrap();
+        let node: BTreeMap<String, Quantity> = [("cpu".to_owned(), "2".parse().unwrap())].into();
+        for (name, divisor, want) in [
+            ("requests.cpu", "1m", "30"),
+            ("requests.cpu", "0", "1"),
+            ("limits.memory", "1Mi", "64"),
+            ("requests.memory", "0", "33554432"),
+            ("limits.cpu", "0", "2"),
+        ] {
+            let selector = serde_json::from_value(json!({"resource": name, "divisor": divisor})).unwrap();
+            assert_eq!(resource(&container, &selector, &node).unwrap(), want, "{name}/{divisor}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Host names and /etc/hosts.
+
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::Pod;
+use std::fmt::Write;
+
+/// Longest host name that Linux takes.
+const LONGEST: usize = 63;
+
+/// What a pod is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// What `hostname` says.
+    pub(crate) hostname: String,
+    /// The full name beneath the subdomain's Service, where there is one.
+    pub(crate) fqdn: Option<String>,
+    /// Short name for /etc/hosts.
+    pub(crate) short: String,
+}
+
+pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
+    let s = spec::spec(pod);
+    if spec::host_network(pod) {
+        return Names { hostname: node.to_owned(), fqdn: None, short: node.to_owned() };
+    }
+    if let Some(own) = s.hostname_override.as_deref().filter(|h| !h.is_empty()) {
+        return Names { hostname: own.to_owned(), fqdn: None, short: own.to_owned() };
+    }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let short = s.hostname.as_deref().filter(|h| !h.is_empty()).unwrap_or(name);
+    let short: String = short.chars().take(LONGEST).collect::<String>().trim_end_matches(['-', '.']).to_owned();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let subdomain = s.subdomain.as_deref().filter(|d| !d.is_empty());
+    let fqdn = subdomain.map(|sub| format!("{short}.{sub}.{namespace}.svc.{cluster_domain}"));
+    let hostname = match &fqdn {
+        Some(fqdn) if s.set_hostname_as_fqdn == Some(true) => fqdn.clone(),
+        _ => short.clone(),
+    };
+    Names { hostname, fqdn, short }
+}
+
+/// The content of /etc/hosts; a pod on the node's network gets the node's file.
+pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &str) -> String {
+    let mut text = if spec::host_network(pod) {
+        format!("# Kubernetes-managed hosts file (host network).\n{node_file}")
+    } else {
+        own_file(names, ips)
+    };
+    let aliases = spec::spec(pod).host_aliases.as_deref().unwrap_or_default();
+    if !aliases.is_empty() {
+        text.push_str("\n# Entries added by HostAliases.\n");
+    }
+    for alias in aliases {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{}\t{}", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t"));
+    }
+    text
+}
+
+fn own_file(names: &Names, ips: &[String]) -> String {
+    let mut text = String::from(
+        "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+         fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
+    );
+    for ip in ips {
+        let _ = match &names.fqdn {
+            Some(fqdn) => writeln!(text, "{ip}\t{fqdn}\t{}", names.short),
+            None => writeln!(text, "{ip}\t{}", names.short),
+        };
+    }
+    text
+}

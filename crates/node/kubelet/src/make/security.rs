@@ -1,0 +1,184 @@
+//! Security contexts: pod's and container's merged, as CRI wants them.
+
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext};
+use node_runtime::v1::{
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SecurityProfile,
+    SupplementalGroupsPolicy, security_profile::ProfileType,
+};
+use std::path::{Component, Path};
+
+/// Hidden from containers.
+const MASKED: &[&str] = &[
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Sysctls that only touch the pod's own namespaces.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+/// The first sysctl of the pod that it may not set.
+pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> {
+    let sysctls = spec::spec(pod).security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
+    let fine = |name: &str| {
+        let listed = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => pattern == name,
+        };
+        SAFE_SYSCTLS.contains(&name) || allowed.iter().any(listed)
+    };
+    sysctls.into_iter().map(|s| s.name.replace('/', ".")).find(|name| !fine(name))
+}
+
+/// Namespaces that the pod's containers share.
+pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
+    let s = spec::spec(pod);
+    let mode = |host: Option<bool>, else_: NamespaceMode| {
+        (if host == Some(true) { NamespaceMode::Node } else { else_ }) as i32
+    };
+    let shared = s.share_process_namespace == Some(true);
+    let own = if shared { NamespaceMode::Pod } else { NamespaceMode::Container };
+    NamespaceOption {
+        network: mode(s.host_network, NamespaceMode::Pod),
+        ipc: mode(s.host_ipc, NamespaceMode::Pod),
+        pid: match &target {
+            Some(_) if s.host_pid != Some(true) && !shared => NamespaceMode::Target as i32,
+            _ => mode(s.host_pid, own),
+        },
+        target_id: target.unwrap_or_default(),
+        ..NamespaceOption::default()
+    }
+}
+
+/// A seccomp profile; local ones are files beneath `profiles`.
+///
+/// # Errors
+/// A path that leaves the folder.
+pub(crate) fn seccomp(profile: Option<&SeccompProfile>, profiles: &Path) -> Result<Option<SecurityProfile>, String> {
+    let Some(profile) = profile else {
+        return Ok(Some(SecurityProfile {
+            profile_type: ProfileType::Unconfined as i32,
+            localhost_ref: String::new(),
+        }));
+    };
+    Ok(Some(match profile.type_.as_str() {
+        "RuntimeDefault" => {
+            SecurityProfile { profile_type: ProfileType::RuntimeDefault as i32, localhost_ref: String::new() }
+        }
+        "Localhost" => {
+            let name = profile.localhost_profile.as_deref().unwrap_or_default();
+            let inside = !name.is_empty() && Path::new(name).components().all(|c| matches!(c, Component::Normal(_)));
+            if !inside {
+                return Err(format!("seccomp profile {name:?} must be a path within {}", profiles.display()));
+            }
+            let path = profiles.join(name).to_string_lossy().into_owned();
+            SecurityProfile { profile_type: ProfileType::Localhost as i32, localhost_ref: path }
+        }
+        _ => SecurityProfile { profile_type: ProfileType::Unconfined as i32, localhost_ref: String::new() },
+    }))
+}
+
+pub(crate) fn id(value: Option<i64>) -> Option<Int64Value> {
+    value.map(|value| Int64Value { value })
+}
+
+/// Whom the image says it runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageUser {
+    pub(crate) uid: Option<i64>,
+    pub(crate) name: String,
+}
+
+/// Refuses root where runAsNonRoot asks for that.
+pub(crate) fn check_non_root(pod: &Pod, container: &Container, image: &ImageUser) -> Result<(), String> {
+    let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    if own.run_as_non_root.or(of_pod.run_as_non_root) != Some(true) {
+        return Ok(());
+    }
+    let which = format!("(pod: {:?}, container: {})", spec::full_name(pod), container.name);
+    match own.run_as_user.or(of_pod.run_as_user) {
+        Some(0) => Err(format!("container's runAsUser breaks non-root policy {which}")),
+        Some(_) => Ok(()),
+        None if !image.name.is_empty() => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {which}",
+            image.name
+        )),
+        None if image.uid.unwrap_or(0) == 0 => {
+            Err(format!("container has runAsNonRoot and image will run as root {which}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A container's security context.
+///
+/// # Errors
+/// What can't be had, as the message of a CreateContainerConfigError.
+pub(crate) fn of_container(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageUser,
+    target: Option<String>,
+    profiles: &Path,
+    extra_groups: &[i64],
+) -> Result<LinuxContainerSecurityContext, String> {
+    let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    let user = own.run_as_user.or(of_pod.run_as_user);
+    let privileged = own.privileged == Some(true);
+    let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
+    let paths = |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
+    let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
+    groups.extend(of_pod.fs_group);
+    groups.extend(extra_groups);
+    let strict = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
+    Ok(LinuxContainerSecurityContext {
+        capabilities: capabilities(&own),
+        privileged,
+        namespace_options: Some(namespaces(pod, target)),
+        run_as_user: id(user.or(image.uid)),
+        run_as_username: if user.is_none() && image.uid.is_none() { image.name.clone() } else { String::new() },
+        run_as_group: id(own.run_as_group.or(of_pod.run_as_group)),
+        readonly_rootfs: own.read_only_root_filesystem == Some(true),
+        supplemental_groups: groups,
+        supplemental_groups_policy: if strict { SupplementalGroupsPolicy::Strict as i32 } else { 0 },
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: paths(MASKED),
+        readonly_paths: paths(READ_ONLY),
+        seccomp: seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), profiles)?,
+        ..LinuxContainerSecurityContext::default()
+    })
+}
+
+fn capabilities(own: &SecurityContext) -> Option<Capability> {
+    own.capabilities.as_ref().map(|c| Capability {
+        add_capabilities: c.add.clone().unwrap_or_default(),
+        drop_capabilities: c.drop.clone().unwrap_or_default(),
+        ..Capability::default()
+    })
+}

@@ -1,0 +1,109 @@
+//! The machine: identity, versions, capacity.
+
+use crate::config::Settings;
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::NodeSystemInfo;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// What does not change while the kubelet runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Machine {
+    pub(crate) info: NodeSystemInfo,
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default()
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+impl Machine {
+    /// Looks at the machine.
+    pub(crate) fn look(node_name: &str, runtime: &str) -> Self {
+        let boot_id = read("/proc/sys/kernel/random/boot_id");
+        let machine_id = first(&[read("/etc/machine-id"), read("/var/lib/dbus/machine-id"), made_up(node_name)]);
+        let uuid = first(&[read("/sys/class/dmi/id/product_uuid"), machine_id.clone()]);
+        Machine {
+            info: NodeSystemInfo {
+                architecture: architecture().to_owned(),
+                boot_id: first(&[boot_id, made_up("boot")]),
+                container_runtime_version: runtime.to_owned(),
+                kernel_version: read("/proc/sys/kernel/osrelease"),
+                kube_proxy_version: String::new(),
+                kubelet_version: concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")).to_owned(),
+                machine_id,
+                operating_system: "linux".to_owned(),
+                os_image: os_image(),
+                swap: None,
+                system_uuid: uuid,
+            },
+        }
+    }
+}
+
+fn first(candidates: &[String]) -> String {
+    candidates.iter().find(|c| !c.is_empty()).cloned().unwrap_or_default()
+}
+
+/// An identity for machines without one, the same after each start.
+fn made_up(seed: &str) -> String {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(seed.as_bytes());
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+fn os_image() -> String {
+    let text = read("/etc/os-release");
+    let name = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
+    name.map_or_else(|| "Linux".to_owned(), |n| n.trim_matches('"').to_owned())
+}
+
+fn quantity(units: u64) -> Quantity {
+    Quantity::from_units(i64::try_from(units).unwrap_or(i64::MAX), api_meta::quantity::Format::DecimalSi)
+}
+
+fn kibibytes(bytes: u64) -> Option<Quantity> {
+    format!("{}Ki", bytes / 1024).parse().ok()
+}
+
+/// cpu, memory, disk and pods of the machine.
+pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let memory = read("/proc/meminfo")
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .unwrap_or_default();
+    let mut all =
+        BTreeMap::from([("cpu".to_owned(), quantity(cpus)), ("pods".to_owned(), quantity(settings.max_pods.into()))]);
+    all.extend(kibibytes(memory * 1024).map(|q| ("memory".to_owned(), q)));
+    all.extend(disk(&settings.root_dir).and_then(kibibytes).map(|q| ("ephemeral-storage".to_owned(), q)));
+    for size in ["1Gi", "2Mi"] {
+        let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", if size == "2Mi" { 2048 } else { 1_048_576 });
+        if Path::new(&folder).exists() {
+            all.insert(format!("hugepages-{size}"), quantity(0));
+        }
+    }
+    all
+}
+
+fn disk(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_blocks * stat.f_frsize)
+}
+
+/// Capacity less what is kept back.
+pub(crate) fn allocatable(capacity: &BTreeMap<String, Quantity>, settings: &Settings) -> BTreeMap<String, Quantity> {
+    let left = |(name, amount): (&String, &Quantity)| {
+        let kept = settings.reserved.get(name).and_then(|r| r.parse::<Quantity>().ok());
+        (name.clone(), kept.map_or(*amount, |kept| amount.minus(kept)))
+    };
+    capacity.iter().map(left).collect()
+}

@@ -1,0 +1,75 @@
+//! The heartbeat: a Lease in `kube-node-lease`, renewed by a task of its own so that no busy pod can delay it.
+
+use crate::context::Node;
+use client::Client;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAMESPACE: &str = "kube-node-lease";
+
+/// Renews until shutdown. `uid` is the node object's.
+pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: String) {
+    let api = client.namespaced::<Lease>(NAMESPACE);
+    let seconds = node.settings.lease_seconds;
+    let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
+    let mut held: Option<Lease> = None;
+    let mut failures: u32 = 0;
+    loop {
+        let next = wanted(&node, &uid, held.as_ref());
+        let result = match &held {
+            Some(_) => api.update(&next).await,
+            None => match api.get(&node.settings.node_name).await {
+                Ok(found) => api.update(&wanted(&node, &uid, Some(&found))).await,
+                Err(e) if e.is_not_found() => api.create(&next).await,
+                Err(e) => Err(e),
+            },
+        };
+        let wait = match result {
+            Ok(lease) => {
+                held = Some(lease);
+                failures = 0;
+                every
+            }
+            Err(e) => {
+                held = None;
+                failures += 1;
+                tracing::warn!(error = %e, "the node's lease can't be renewed");
+                Duration::from_millis(200 << failures.min(5)).min(every)
+            }
+        };
+        tokio::select! {
+            () = node.tasks.shutdown().cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+fn wanted(node: &Node, uid: &str, held: Option<&Lease>) -> Lease {
+    let name = node.settings.node_name.clone();
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: name.clone(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    };
+    let mut lease = held.cloned().unwrap_or_else(|| Lease {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(NAMESPACE.into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    });
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(name),
+        lease_duration_seconds: Some(node.settings.lease_seconds),
+        renew_time: Some(MicroTime(Timestamp::now())),
+        ..LeaseSpec::default()
+    });
+    lease
+}

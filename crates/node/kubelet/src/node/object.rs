@@ -1,0 +1,159 @@
+//! The node object as it should be: pure functions.
+
+use crate::config::Settings;
+use crate::context::Node as Context;
+use crate::node::Machine;
+use api_meta::Quantity;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use node_runtime::v1::{Image, RuntimeStatus};
+use std::collections::BTreeMap;
+
+/// Images in the status.
+const IMAGES: usize = 50;
+
+/// What changes from one look to the next.
+pub(crate) struct Look<'a> {
+    pub(crate) machine: &'a Machine,
+    /// None: the runtime does not answer.
+    pub(crate) runtime: Option<&'a RuntimeStatus>,
+    pub(crate) images: &'a [Image],
+    pub(crate) port: u16,
+    pub(crate) now: Timestamp,
+}
+
+/// Labels that every node has, and those it was given.
+pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String, String> {
+    let arch = machine.info.architecture.clone();
+    let mut all: BTreeMap<String, String> = [
+        ("kubernetes.io/hostname", settings.node_name.clone()),
+        ("kubernetes.io/os", "linux".to_owned()),
+        ("kubernetes.io/arch", arch.clone()),
+        ("beta.kubernetes.io/os", "linux".to_owned()),
+        ("beta.kubernetes.io/arch", arch),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
+    all.extend(settings.labels.clone());
+    all
+}
+
+/// A node to be made.
+pub(crate) fn new_node(context: &Context, look: &Look<'_>) -> Node {
+    let settings = &context.settings;
+    let annotations = [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    Node {
+        metadata: ObjectMeta {
+            name: Some(settings.node_name.clone()),
+            labels: Some(labels(settings, look.machine)),
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            taints: (!settings.taints.is_empty()).then(|| settings.taints.clone()),
+            ..NodeSpec::default()
+        }),
+        status: Some(status(context, look, &NodeStatus::default())),
+    }
+}
+
+fn amounts(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
+    map.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string()))).collect()
+}
+
+/// The whole status.
+pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) -> NodeStatus {
+    NodeStatus {
+        addresses: Some(addresses(context)),
+        allocatable: Some(amounts(&context.allocatable)),
+        capacity: Some(amounts(&context.capacity)),
+        conditions: Some(conditions(look, before)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(look.port) }),
+        }),
+        images: Some(images(look.images)),
+        node_info: Some(look.machine.info.clone()),
+        ..NodeStatus::default()
+    }
+}
+
+fn addresses(context: &Context) -> Vec<NodeAddress> {
+    let internal = context.ips.iter().map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() });
+    let name = NodeAddress { type_: "Hostname".into(), address: context.settings.node_name.clone() };
+    internal.chain([name]).collect()
+}
+
+fn images(all: &[Image]) -> Vec<ContainerImage> {
+    let mut all: Vec<&Image> = all.iter().collect();
+    all.sort_by_key(|i| (std::cmp::Reverse(i.size), i.id.clone()));
+    let names = |i: &Image| i.repo_digests.iter().chain(&i.repo_tags).take(5).cloned().collect::<Vec<_>>();
+    all.into_iter()
+        .map(|i| ContainerImage { names: Some(names(i)), size_bytes: i64::try_from(i.size).ok() })
+        .filter(|i| i.names.as_ref().is_some_and(|n| !n.is_empty()))
+        .take(IMAGES)
+        .collect()
+}
+
+fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
+    let quiet = [
+        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ];
+    let mut all: Vec<NodeCondition> = quiet
+        .into_iter()
+        .map(|(kind, reason, message)| condition(look, before, kind, false, reason, message.to_owned()))
+        .collect();
+    let problem = problem(look.runtime);
+    all.push(match problem {
+        None => condition(look, before, "Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
+        Some(why) => condition(look, before, "Ready", false, "KubeletNotReady", why),
+    });
+    all
+}
+
+/// Why the node can't run pods.
+fn problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
+    let Some(runtime) = runtime else { return Some("container runtime is down".into()) };
+    let bad =
+        runtime.conditions.iter().filter(|c| !c.status && matches!(c.r#type.as_str(), "RuntimeReady" | "NetworkReady"));
+    let texts: Vec<String> = bad
+        .map(|c| format!("container runtime {} not ready: reason:{} message:{}", c.r#type, c.reason, c.message))
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+fn condition(
+    look: &Look<'_>,
+    before: &NodeStatus,
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: String,
+) -> NodeCondition {
+    let status = if holds { "True" } else { "False" };
+    let now = Timestamp::from_second(look.now.as_second()).map(Time).ok();
+    let same = before.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: same.and_then(|c| c.last_transition_time.clone()).or(now),
+    }
+}
+
+/// Whether two statuses differ in more than the times of their heartbeats.
+pub(crate) fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let still = |s: &NodeStatus| {
+        let mut s = s.clone();
+        s.conditions.iter_mut().flatten().for_each(|c| c.last_heartbeat_time = None);
+        s
+    };
+    still(a) != still(b)
+}

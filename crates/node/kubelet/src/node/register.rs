@@ -1,0 +1,147 @@
+//! Making the node object and keeping its status true.
+//!
+//! The status is looked at at intervals (the runtime tells nothing by itself) and written when it changed, or when
+//! nothing was written for a long time; the heartbeat is the Lease's business.
+
+use super::object::{self, Look};
+use super::{Machine, lease};
+use crate::context::Node;
+use client::{Client, Patch};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node as NodeObject, NodeStatus};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Registers the node and keeps it until shutdown. `now` asks for a look before its time.
+pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port: u16, now: Arc<Notify>) {
+    let shutdown = node.tasks.shutdown().clone();
+    let mut keeper = Keeper {
+        node: node.clone(),
+        client: client.clone(),
+        machine,
+        port,
+        told: NodeStatus::default(),
+        at: Instant::now(),
+    };
+    let uid = tokio::select! {
+        () = shutdown.cancelled() => return,
+        uid = keeper.register() => uid,
+    };
+    node.tasks.spawn("node lease", lease::renew(node.clone(), client, uid));
+    loop {
+        let ready = keeper.tell().await;
+        // A node that is not ready yet is looked at more often: somebody waits for it.
+        let every = if ready { node.settings.status_every } else { Duration::from_millis(500) };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = now.notified() => {}
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+struct Keeper {
+    node: Arc<Node>,
+    client: Client,
+    machine: Machine,
+    port: u16,
+    told: NodeStatus,
+    at: Instant,
+}
+
+impl Keeper {
+    /// Tries until the node object exists; its uid.
+    async fn register(&mut self) -> String {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            match self.try_register().await {
+                Ok(found) => {
+                    self.told = found.status.unwrap_or_default();
+                    tracing::info!(node = self.node.settings.node_name, "node registered");
+                    return found.metadata.uid.unwrap_or_default();
+                }
+                Err(e) => tracing::warn!(error = %e, "the node can't be registered; trying again"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(7));
+        }
+    }
+
+    async fn try_register(&mut self) -> client::Result<NodeObject> {
+        let api = self.client.api::<NodeObject>();
+        let name = self.node.settings.node_name.clone();
+        match api.get_opt(&name).await? {
+            Some(found) => self.adopt(found).await,
+            None => {
+                let (runtime, images) = self.ask().await;
+                let look = self.look(runtime.as_ref(), &images);
+                api.create(&object::new_node(&self.node, &look)).await
+            }
+        }
+    }
+
+    /// Brings an existing node's labels up to date; others' labels and taints stay.
+    async fn adopt(&self, found: NodeObject) -> client::Result<NodeObject> {
+        let has = found.metadata.labels.clone().unwrap_or_default();
+        let wanted = object::labels(&self.node.settings, &self.machine);
+        let missing: BTreeMap<&String, &String> = wanted.iter().filter(|(k, v)| has.get(*k) != Some(v)).collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
+        self.client.api::<NodeObject>().patch(&self.node.settings.node_name, &patch).await
+    }
+
+    async fn ask(&self) -> (Option<node_runtime::v1::RuntimeStatus>, Vec<node_runtime::v1::Image>) {
+        let (status, images) = tokio::join!(self.node.runtime.status(), self.node.runtime.images());
+        (status.ok(), images.unwrap_or_default())
+    }
+
+    fn look<'a>(
+        &'a self,
+        runtime: Option<&'a node_runtime::v1::RuntimeStatus>,
+        images: &'a [node_runtime::v1::Image],
+    ) -> Look<'a> {
+        Look { machine: &self.machine, runtime, images, port: self.port, now: Timestamp::now() }
+    }
+
+    /// Writes the status if that is due. True if the node is ready and the API server knows it.
+    async fn tell(&mut self) -> bool {
+        let (runtime, images) = self.ask().await;
+        let status = object::status(&self.node, &self.look(runtime.as_ref(), &images), &self.told);
+        let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        let due = self.at.elapsed() >= self.node.settings.report_every || object::differ(&status, &self.told);
+        if !due {
+            return ready;
+        }
+        let patch = Patch::Strategic(json!({"status": body(&status)}));
+        match self.client.api::<NodeObject>().patch_status(&self.node.settings.node_name, &patch).await {
+            Ok(_) => {
+                self.told = status;
+                self.at = Instant::now();
+                ready
+            }
+            Err(e) if e.is_not_found() => {
+                tracing::warn!("the node object is gone; registering again");
+                self.register().await;
+                false
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "the node's status can't be written");
+                false
+            }
+        }
+    }
+}
+
+/// Addresses are replaced as a whole: one that the node no longer has must go.
+fn body(status: &NodeStatus) -> serde_json::Value {
+    let mut body = serde_json::to_value(status).unwrap_or_default();
+    if let Some(list) = body.get_mut("addresses").and_then(serde_json::Value::as_array_mut) {
+        list.push(json!({"$patch": "replace"}));
+    }
+    body
+}

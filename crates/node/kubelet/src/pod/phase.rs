@@ -1,0 +1,56 @@
+//! A pod's phase from its containers.
+
+use super::memory::Cause;
+use super::plan::{Facts, all_over, init_failed};
+use super::spec::{self, Role};
+use super::view::State;
+
+/// The phase.
+pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
+    let ending = facts.memory.ending.as_ref().map(|e| &e.cause);
+    if let Some(Cause::Failed { .. }) = ending {
+        return "Failed";
+    }
+    if init_failed(facts) {
+        return "Failed";
+    }
+    let codes: Vec<i32> = spec::app_containers(facts.pod)
+        .filter_map(|c| facts.observed.latest(&c.name))
+        .filter(|i| i.state == State::Exited)
+        .map(|i| i.exit_code)
+        .collect();
+    let stopped = codes.len() == spec::app_containers(facts.pod).count();
+    if (stopped && (facts.memory.ended || ending == Some(&Cause::Finished))) || all_over(facts) {
+        return if codes.iter().all(|code| *code == 0) { "Succeeded" } else { "Failed" };
+    }
+    if facts.memory.ended {
+        return "Failed";
+    }
+    if !initialized(facts) {
+        return "Pending";
+    }
+    let begun = spec::app_containers(facts.pod)
+        .all(|c| facts.observed.latest(&c.name).is_some_and(|i| !matches!(i.state, State::Created)));
+    if begun { "Running" } else { "Pending" }
+}
+
+/// Whether all init containers are done (sidecars: started).
+pub(crate) fn initialized(facts: Facts<'_>) -> bool {
+    incomplete(facts).is_empty()
+}
+
+/// Names of init containers that are not done.
+pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
+    let begun = spec::app_containers(facts.pod).any(|c| facts.observed.latest(&c.name).is_some());
+    if begun && facts.observed.sandbox().is_some_and(|s| s.attempt == 0) {
+        return Vec::new();
+    }
+    let done = |role: Role, c: &k8s_openapi::api::core::v1::Container| {
+        let Some(i) = facts.observed.latest(&c.name) else { return false };
+        match role {
+            Role::Sidecar => begun || super::plan::started(facts.memory.of_instance(&c.name, &i.id), c) && i.running(),
+            _ => i.state == State::Exited && i.exit_code == 0,
+        }
+    };
+    spec::init_containers(facts.pod).filter(|(role, c)| !done(*role, c)).map(|(_, c)| c.name.clone()).collect()
+}

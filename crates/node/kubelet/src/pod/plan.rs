@@ -1,0 +1,242 @@
+//! What to do next for a pod: a pure function, called again after everything that changes.
+//!
+//! Invariant: the plan never repeats work that is going on (`memory.busy`), and gives the same commands for the same
+//! input. A sandbox is made anew only when none is ready and something is to run in it.
+
+use super::memory::{ContainerMemory, Memory, Work};
+use super::spec::{self, Role};
+use super::view::{Instance, Observed, Sandbox, State};
+use super::{Nanos, plan_end};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    PrepareVolumes,
+    CreateSandbox {
+        attempt: u32,
+    },
+    /// Stop a sandbox that is not ready or not wanted, and what runs in it.
+    StopSandbox {
+        id: String,
+    },
+    Start {
+        name: String,
+        attempt: u32,
+    },
+    Kill {
+        name: String,
+        id: String,
+        why: String,
+        grace: i64,
+    },
+    /// The pod's containers are all done, or it failed: end it.
+    Finish,
+    /// Everything of an ending pod has ended.
+    Ended,
+    /// Look again then.
+    Wake(Nanos),
+}
+
+/// Everything a plan is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) observed: &'a Observed,
+    pub(crate) memory: &'a Memory,
+    pub(crate) now: Nanos,
+}
+
+/// The next commands.
+pub(crate) fn plan(facts: Facts<'_>) -> Vec<Command> {
+    let mut commands = Vec::new();
+    if facts.memory.ended {
+        return commands;
+    }
+    match &facts.memory.ending {
+        Some(ending) => plan_end::plan(facts, ending, &mut commands),
+        None => run(facts, &mut commands),
+    }
+    commands
+}
+
+/// Init containers' progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    Going,
+    Done,
+}
+
+fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
+    kills(facts, commands);
+    if finished(facts) {
+        commands.push(Command::Finish);
+        return;
+    }
+    if !facts.memory.volumes_ready && !facts.memory.busy.contains(&Work::Volumes) {
+        at(facts, facts.memory.volumes_not_before, Command::PrepareVolumes, commands);
+    }
+    let Some(sandbox) = facts.observed.sandbox() else {
+        return make_sandbox(facts, commands);
+    };
+    if !facts.memory.volumes_ready || facts.memory.busy.contains(&Work::Sandbox) {
+        return;
+    }
+    if init(facts, sandbox, commands) == Init::Done {
+        for container in spec::app_containers(facts.pod) {
+            keep(facts, sandbox, Role::App, container, commands);
+        }
+    }
+    for container in spec::ephemeral_containers(facts.pod) {
+        if facts.observed.latest(&container.name).is_none() {
+            start(facts, &container.name, commands);
+        }
+    }
+}
+
+/// `command` when its time has come, else a wake-up at that time.
+fn at(facts: Facts<'_>, not_before: Nanos, command: Command, commands: &mut Vec<Command>) {
+    commands.push(if not_before > facts.now { Command::Wake(not_before) } else { command });
+}
+
+fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
+    if facts.memory.busy.contains(&Work::Sandbox) {
+        return;
+    }
+    let Some(old) = facts.observed.sandboxes.first() else {
+        return at(facts, facts.memory.sandbox_not_before, Command::CreateSandbox { attempt: 0 }, commands);
+    };
+    let running = facts.observed.any_running();
+    if running {
+        return commands.push(Command::StopSandbox { id: old.id.clone() });
+    }
+    let command = Command::CreateSandbox { attempt: old.attempt + 1 };
+    at(facts, facts.memory.sandbox_not_before, command, commands);
+}
+
+fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
+    for (name, memory) in &facts.memory.containers {
+        let Some(kill) = memory.kill.as_ref().filter(|_| !facts.memory.busy_with(name)) else { continue };
+        if facts.observed.by_id(&kill.id).is_some_and(Instance::running) {
+            let grace = kill.grace.unwrap_or_else(|| spec::grace(facts.pod));
+            commands.push(Command::Kill { name: name.clone(), id: kill.id.clone(), why: kill.why.clone(), grace });
+        }
+    }
+}
+
+/// The instance that counts in the present sandbox: what was made for an older one is history.
+fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a Instance> {
+    facts.observed.latest(name).filter(|i| i.created_at >= sandbox.created_at)
+}
+
+/// Whether init containers are behind us: an app container was started in the present sandbox.
+fn past_init(facts: Facts<'_>, sandbox: &Sandbox) -> bool {
+    spec::app_containers(facts.pod)
+        .any(|c| current(facts, sandbox, &c.name).is_some() || facts.memory.busy_with(&c.name))
+}
+
+fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Init {
+    let past = past_init(facts, sandbox);
+    for (role, container) in spec::init_containers(facts.pod) {
+        if past {
+            if role == Role::Sidecar {
+                keep(facts, sandbox, role, container, commands);
+            }
+            continue;
+        }
+        let done = match (role, current(facts, sandbox, &container.name)) {
+            (Role::Init, Some(instance)) => instance.state == State::Exited && instance.exit_code == 0,
+            (Role::Sidecar, Some(instance)) => {
+                instance.running() && started(facts.memory.of_instance(&container.name, &instance.id), container)
+            }
+            _ => false,
+        };
+        if !done || role == Role::Sidecar {
+            keep(facts, sandbox, role, container, commands);
+        }
+        if !done {
+            return Init::Going;
+        }
+    }
+    Init::Done
+}
+
+/// Whether the next containers need not wait for this one.
+pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -> bool {
+    let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
+    match memory {
+        Some(m) => (!hook || m.hooked) && (container.startup_probe.is_none() || m.started == Some(true)),
+        None => !hook && container.startup_probe.is_none(),
+    }
+}
+
+/// Starts a container, or starts it again where its policy wants that.
+fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, commands: &mut Vec<Command>) {
+    let name = &container.name;
+    match current(facts, sandbox, name) {
+        None => {
+            // One that ended in an older sandbox is not started again against its policy.
+            let over = facts.observed.latest(name).is_some_and(|i| {
+                i.state == State::Exited
+                    && role == Role::App
+                    && !spec::restarts(facts.pod, role, container, i.exit_code)
+            });
+            if !over {
+                start(facts, name, commands);
+            }
+        }
+        Some(i) if i.state == State::Exited && spec::restarts(facts.pod, role, container, i.exit_code) => {
+            restart(facts, i, commands);
+        }
+        Some(i) if matches!(i.state, State::Created | State::Unknown) => restart(facts, i, commands),
+        Some(_) => {}
+    }
+}
+
+fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
+    if facts.memory.busy_with(name) {
+        return;
+    }
+    let attempt = facts.observed.latest(name).map_or(0, |i| i.attempt + 1);
+    let not_before = facts.memory.get(name).map_or(0, |m| m.not_before);
+    at(facts, not_before, Command::Start { name: name.to_owned(), attempt }, commands);
+}
+
+fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
+    if facts.memory.busy_with(&ended.name) {
+        return;
+    }
+    let not_before = ready_at(facts.memory, ended);
+    at(facts, not_before, Command::Start { name: ended.name.clone(), attempt: ended.attempt + 1 }, commands);
+}
+
+/// When an ended instance may be followed by the next.
+pub(crate) fn ready_at(memory: &Memory, ended: &Instance) -> Nanos {
+    let Some(m) = memory.get(&ended.name) else { return 0 };
+    let since = if ended.finished_at > 0 { ended.finished_at } else { ended.created_at };
+    m.restart.ready_at(since).max(m.not_before)
+}
+
+/// Whether the pod has come to its end by itself.
+fn finished(facts: Facts<'_>) -> bool {
+    if !facts.memory.busy.iter().all(|w| matches!(w, Work::Volumes)) {
+        return false;
+    }
+    init_failed(facts) || all_over(facts)
+}
+
+fn over(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
+    let last = facts.observed.latest(&container.name)?;
+    let ended = last.state == State::Exited && !spec::restarts(facts.pod, role, container, last.exit_code);
+    ended.then_some(last.exit_code == 0)
+}
+
+pub(crate) fn init_failed(facts: Facts<'_>) -> bool {
+    let none = spec::app_containers(facts.pod).all(|c| facts.observed.latest(&c.name).is_none());
+    none && spec::init_containers(facts.pod).any(|(role, c)| role == Role::Init && over(facts, role, c) == Some(false))
+}
+
+pub(crate) fn all_over(facts: Facts<'_>) -> bool {
+    let mut apps = spec::app_containers(facts.pod).peekable();
+    apps.peek().is_some() && apps.all(|c| over(facts, Role::App, c).is_some())
+}

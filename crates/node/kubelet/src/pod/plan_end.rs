@@ -1,0 +1,45 @@
+//! Ending a pod: containers first, then sidecars from the last to the first, then the sandbox.
+
+use super::memory::{Ending, Work};
+use super::plan::{Command, Facts};
+use super::spec::{self, Role};
+use super::view::Instance;
+use super::{Nanos, SECOND};
+
+/// Even a pod out of time gets this much for each step, unless it was told to end at once.
+const LEAST: Nanos = 2 * SECOND;
+
+pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command>) {
+    let sidecars: Vec<&str> = spec::init_containers(facts.pod)
+        .filter(|(role, _)| *role == Role::Sidecar)
+        .map(|(_, c)| c.name.as_str())
+        .collect();
+    let running: Vec<&Instance> = facts.observed.all().filter(|i| i.running()).collect();
+    let (last, first): (Vec<&Instance>, Vec<&Instance>) =
+        running.into_iter().partition(|i| sidecars.contains(&i.name.as_str()));
+    if !first.is_empty() {
+        first.into_iter().for_each(|i| kill(facts, ending, i, commands));
+        return;
+    }
+    let order = |i: &Instance| sidecars.iter().position(|name| *name == i.name);
+    if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
+        return kill(facts, ending, next, commands);
+    }
+    if facts.memory.busy.iter().any(|w| *w != Work::Volumes) {
+        return;
+    }
+    match facts.observed.sandboxes.iter().find(|s| s.ready) {
+        Some(ready) => commands.push(Command::StopSandbox { id: ready.id.clone() }),
+        None => commands.push(Command::Ended),
+    }
+}
+
+fn kill(facts: Facts<'_>, ending: &Ending, instance: &Instance, commands: &mut Vec<Command>) {
+    if facts.memory.busy_with(&instance.name) {
+        return;
+    }
+    let left = ending.deadline - facts.now;
+    // Up, not down: a second that has begun belongs to the container.
+    let grace = if ending.deadline == 0 { 0 } else { (left.max(LEAST) + SECOND - 1) / SECOND };
+    commands.push(Command::Kill { name: instance.name.clone(), id: instance.id.clone(), why: String::new(), grace });
+}

@@ -1,0 +1,158 @@
+//! Reading a pod's spec.
+
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, ResourceRequirements};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+/// What role a container has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs to its end before the next.
+    Init,
+    /// An init container that stays (restartPolicy Always).
+    Sidecar,
+    /// The pod's own.
+    App,
+    /// Added for debugging.
+    Ephemeral,
+}
+
+static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+
+/// The spec; an empty one where there is none.
+pub(crate) fn spec(pod: &Pod) -> &PodSpec {
+    pod.spec.as_ref().unwrap_or(&EMPTY)
+}
+
+pub(crate) fn role_of_init(container: &Container) -> Role {
+    if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init }
+}
+
+pub(crate) fn init_containers(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
+    spec(pod).init_containers.iter().flatten().map(|c| (role_of_init(c), c))
+}
+
+pub(crate) fn app_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    spec(pod).containers.iter()
+}
+
+pub(crate) fn ephemeral_containers(pod: &Pod) -> impl Iterator<Item = &EphemeralContainer> {
+    spec(pod).ephemeral_containers.iter().flatten()
+}
+
+/// A container of any role by name; an ephemeral one in the shape of the others.
+pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
+    let init = init_containers(pod).find(|(_, c)| c.name == name).map(|(role, c)| (role, c.clone()));
+    let app = || app_containers(pod).find(|c| c.name == name).map(|c| (Role::App, c.clone()));
+    let debug = || ephemeral_containers(pod).find(|c| c.name == name).map(|c| (Role::Ephemeral, of_ephemeral(c)));
+    init.or_else(app).or_else(debug)
+}
+
+/// All names with their roles, in order of starting.
+pub(crate) fn names(pod: &Pod) -> Vec<(Role, String)> {
+    let init = init_containers(pod).map(|(role, c)| (role, c.name.clone()));
+    let app = app_containers(pod).map(|c| (Role::App, c.name.clone()));
+    let debug = ephemeral_containers(pod).map(|c| (Role::Ephemeral, c.name.clone()));
+    init.chain(app).chain(debug).collect()
+}
+
+fn of_ephemeral(c: &EphemeralContainer) -> Container {
+    Container {
+        args: c.args.clone(),
+        command: c.command.clone(),
+        env: c.env.clone(),
+        env_from: c.env_from.clone(),
+        image: c.image.clone(),
+        image_pull_policy: c.image_pull_policy.clone(),
+        name: c.name.clone(),
+        security_context: c.security_context.clone(),
+        stdin: c.stdin,
+        stdin_once: c.stdin_once,
+        termination_message_path: c.termination_message_path.clone(),
+        termination_message_policy: c.termination_message_policy.clone(),
+        tty: c.tty,
+        volume_mounts: c.volume_mounts.clone(),
+        working_dir: c.working_dir.clone(),
+        ..Container::default()
+    }
+}
+
+pub(crate) fn restart_policy(pod: &Pod) -> &str {
+    spec(pod).restart_policy.as_deref().unwrap_or("Always")
+}
+
+/// Whether a container that ended with `code` is to be started again: its own rules, its own policy, the pod's policy.
+pub(crate) fn restarts(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
+    if role == Role::Ephemeral {
+        return false;
+    }
+    for rule in container.restart_policy_rules.iter().flatten() {
+        let Some(codes) = &rule.exit_codes else { continue };
+        let named = codes.values.iter().flatten().any(|v| *v == code);
+        if named == (codes.operator == "In") && rule.action.starts_with("Restart") {
+            return true;
+        }
+    }
+    let own = container.restart_policy.as_deref();
+    match (role, own.unwrap_or(restart_policy(pod))) {
+        (Role::Sidecar, _) => true,
+        (_, "Never") => false,
+        (Role::Init, _) | (_, "OnFailure") => code != 0,
+        _ => true,
+    }
+}
+
+pub(crate) fn host_network(pod: &Pod) -> bool {
+    spec(pod).host_network.unwrap_or(false)
+}
+
+pub(crate) fn grace(pod: &Pod) -> i64 {
+    spec(pod).termination_grace_period_seconds.unwrap_or(30).max(0)
+}
+
+/// Quality of service.
+pub(crate) fn qos(pod: &Pod) -> &'static str {
+    let containers = init_containers(pod).map(|(_, c)| c).chain(app_containers(pod));
+    let mut sets: Vec<ResourceRequirements> = containers.map(|c| c.resources.clone().unwrap_or_default()).collect();
+    if let Some(resources) = &spec(pod).resources {
+        sets = vec![resources.clone()];
+    }
+    let mut any = false;
+    let mut guaranteed = true;
+    for resources in &sets {
+        let (requests, limits) = (resources.requests.as_ref(), resources.limits.as_ref());
+        let relevant: BTreeSet<&str> = requests
+            .iter()
+            .chain(&limits)
+            .flat_map(|m| m.iter())
+            .filter(|(_, q)| !zero(&q.0))
+            .map(|(k, _)| k.as_str())
+            .collect();
+        any |= relevant.contains("cpu") || relevant.contains("memory");
+        guaranteed &= ["cpu", "memory"].iter().all(|name| {
+            let limit = limits.and_then(|l| l.get(*name)).filter(|q| !zero(&q.0));
+            let request = requests.and_then(|r| r.get(*name)).or(limit);
+            limit.is_some() && limit.and_then(|l| parse(&l.0)) == request.and_then(|r| parse(&r.0))
+        });
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {
+    text.parse().ok()
+}
+
+fn zero(text: &str) -> bool {
+    parse(text).is_none_or(|q| q.is_zero())
+}
+
+/// `name_namespace(uid)`, as upstream's messages have it.
+pub(crate) fn full_name(pod: &Pod) -> String {
+    let meta = &pod.metadata;
+    let text = |s: &Option<String>| s.clone().unwrap_or_default();
+    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid))
+}

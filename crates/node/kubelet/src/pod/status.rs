@@ -1,0 +1,213 @@
+//! What is told about a pod: its status as a pure function of what is wanted, there and remembered.
+
+use super::memory::Cause;
+use super::phase::{initialized, phase};
+use super::plan::{Facts, ready_at, started};
+use super::spec::{self, Role};
+use super::status_conditions::conditions;
+use super::view::{Instance, State};
+use super::{Nanos, SECOND};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    HostIP, PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// What a status needs beside the facts.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    /// Addresses of the node.
+    pub(crate) node_ips: &'a [String],
+    /// `containerd`, before `://` in container ids.
+    pub(crate) runtime: &'a str,
+    /// What was told last, for times of transition.
+    pub(crate) before: &'a PodStatus,
+    /// When the kubelet first saw the pod.
+    pub(crate) first_seen: Nanos,
+}
+
+/// A time as the API has it, in whole seconds; None for the runtime's zero.
+pub(crate) fn time(nanos: Nanos) -> Option<Time> {
+    if nanos <= 0 {
+        return None;
+    }
+    Timestamp::from_second(nanos / SECOND).ok().map(Time)
+}
+
+/// The whole status.
+pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
+    let pod = facts.pod;
+    let phase = phase(facts);
+    let (reason, message) = match facts.memory.ending.as_ref().map(|e| &e.cause) {
+        Some(Cause::Failed { reason, message }) => (Some(reason.clone()), Some(message.clone())),
+        _ => (None, None),
+    };
+    let pod_ips = pod_ips(facts, around);
+    let init: Vec<ContainerStatus> =
+        spec::init_containers(pod).map(|(role, c)| container_status(facts, around, role, c)).collect();
+    let apps: Vec<ContainerStatus> =
+        spec::app_containers(pod).map(|c| container_status(facts, around, Role::App, c)).collect();
+    let debug: Vec<ContainerStatus> = spec::ephemeral_containers(pod)
+        .filter_map(|c| spec::find(pod, &c.name))
+        .map(|(role, c)| container_status(facts, around, role, &c))
+        .collect();
+    let conditions = conditions(facts, around, phase, &init, &apps);
+    let some = |list: Vec<ContainerStatus>| (!list.is_empty()).then_some(list);
+    PodStatus {
+        conditions: Some(conditions),
+        container_statuses: some(apps),
+        init_container_statuses: some(init),
+        ephemeral_container_statuses: some(debug),
+        host_ip: around.node_ips.first().cloned(),
+        host_ips: Some(around.node_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        message,
+        reason,
+        observed_generation: pod.metadata.generation,
+        phase: Some(phase.to_owned()),
+        pod_ip: pod_ips.first().cloned(),
+        pod_ips: (!pod_ips.is_empty()).then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        qos_class: Some(around.before.qos_class.clone().unwrap_or_else(|| spec::qos(pod).to_owned())),
+        start_time: around.before.start_time.clone().or_else(|| time(around.first_seen)),
+        ..PodStatus::default()
+    }
+}
+
+fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
+    let before = || around.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    match facts.observed.sandbox() {
+        Some(_) if spec::host_network(facts.pod) => around.node_ips.to_vec(),
+        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
+        // A stopped sandbox has none; what it had stays in the record.
+        _ => before(),
+    }
+}
+
+fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, container: &Container) -> ContainerStatus {
+    let name = &container.name;
+    let latest = facts.observed.latest(name);
+    let state = state(facts, around, role, container);
+    let waits = state.waiting.is_some();
+    let last = match latest {
+        Some(i) if waits && i.state == State::Exited => Some(i),
+        Some(_) => facts.observed.previous(name).filter(|i| i.state == State::Exited),
+        None => None,
+    };
+    let running = state.running.is_some();
+    let memory = latest.and_then(|i| facts.memory.of_instance(name, &i.id));
+    let is_started = running && started(memory, container);
+    let ready = match role {
+        Role::Init => latest.is_some_and(|i| i.state == State::Exited && i.exit_code == 0),
+        Role::Ephemeral => false,
+        _ => is_started && (container.readiness_probe.is_none() || memory.and_then(|m| m.ready) == Some(true)),
+    };
+    ContainerStatus {
+        name: name.clone(),
+        state: Some(state),
+        last_state: Some(last.map_or_else(ContainerState::default, |i| terminated(around, i))),
+        ready,
+        started: Some(is_started),
+        restart_count: latest.and_then(|i| i32::try_from(i.attempt).ok()).unwrap_or_default(),
+        image: latest
+            .map(|i| i.image.clone())
+            .filter(|i| !i.is_empty())
+            .or_else(|| container.image.clone())
+            .unwrap_or_default(),
+        image_id: latest.map(|i| i.image_id.clone()).unwrap_or_default(),
+        container_id: latest.map(|i| full_id(around, &i.id)),
+        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()).filter(|r| !r.is_empty()),
+        resources: running.then(|| resources(container)).flatten(),
+        volume_mounts: mounts(container),
+        ..ContainerStatus::default()
+    }
+}
+
+fn full_id(around: Surroundings<'_>, id: &str) -> String {
+    format!("{}://{id}", around.runtime)
+}
+
+fn resources(container: &Container) -> Option<ResourceRequirements> {
+    container.resources.as_ref().map(|r| ResourceRequirements { claims: None, ..r.clone() })
+}
+
+fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    container.volume_mounts.as_ref().filter(|m| !m.is_empty()).map(|mounts| {
+        let status = |m: &k8s_openapi::api::core::v1::VolumeMount| VolumeMountStatus {
+            name: m.name.clone(),
+            mount_path: m.mount_path.clone(),
+            read_only: m.read_only.filter(|r| *r),
+            recursive_read_only: m.read_only.filter(|r| *r).map(|_| "Disabled".to_owned()),
+            ..VolumeMountStatus::default()
+        };
+        mounts.iter().map(status).collect()
+    })
+}
+
+fn state(facts: Facts<'_>, around: Surroundings<'_>, role: Role, container: &Container) -> ContainerState {
+    let latest = facts.observed.latest(&container.name);
+    let memory = facts.memory.get(&container.name);
+    if let Some(i) = latest.filter(|i| i.running()) {
+        let running = ContainerStateRunning { started_at: time(i.started_at) };
+        return ContainerState { running: Some(running), ..ContainerState::default() };
+    }
+    let ending = facts.memory.ending.is_some();
+    if let Some(waiting) = memory.and_then(|m| m.waiting.as_ref()).filter(|_| !(ending && latest.is_some())) {
+        return wait(&waiting.reason, &waiting.message);
+    }
+    match latest {
+        Some(i) if i.state == State::Exited => match loops(facts, role, container, i) {
+            Some(message) => wait("CrashLoopBackOff", &message),
+            None => terminated(around, i),
+        },
+        _ if role == Role::App && !initialized(facts) => wait("PodInitializing", ""),
+        _ if matches!(role, Role::Init | Role::Sidecar) || has_init(facts) && role == Role::App => {
+            wait("PodInitializing", "")
+        }
+        _ => wait("ContainerCreating", ""),
+    }
+}
+
+fn has_init(facts: Facts<'_>) -> bool {
+    spec::init_containers(facts.pod).next().is_some()
+}
+
+/// The back-off's words, while an ended instance waits for its next start.
+fn loops(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> Option<String> {
+    let restarts = spec::restarts(facts.pod, role, container, ended.exit_code);
+    if facts.memory.ending.is_some() || !restarts || facts.memory.busy_with(&container.name) {
+        return None;
+    }
+    let delay = facts.memory.get(&container.name)?.restart.delay_seconds();
+    (ready_at(facts.memory, ended) > facts.now).then(|| back_off_message(facts, &container.name, delay))
+}
+
+/// `back-off 10s restarting failed container=c pod=a_ns(uid)`
+pub(crate) fn back_off_message(facts: Facts<'_>, name: &str, delay: i64) -> String {
+    let delay = if delay >= 60 { format!("{}m{}s", delay / 60, delay % 60) } else { format!("{delay}s") };
+    format!("back-off {delay} restarting failed container={name} pod={}", spec::full_name(facts.pod))
+}
+
+fn wait(reason: &str, message: &str) -> ContainerState {
+    let waiting = ContainerStateWaiting {
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()).filter(|m| !m.is_empty()),
+    };
+    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+}
+
+fn terminated(around: Surroundings<'_>, i: &Instance) -> ContainerState {
+    let default = if i.exit_code == 0 { "Completed" } else { "Error" };
+    let reason = if i.reason.is_empty() { default } else { i.reason.as_str() };
+    // A container that never started has no time of its own for that.
+    let begun = if i.started_at > 0 { i.started_at } else { i.created_at };
+    let terminated = ContainerStateTerminated {
+        exit_code: i.exit_code,
+        reason: Some(reason.to_owned()),
+        message: Some(i.message.clone()).filter(|m| !m.is_empty()),
+        started_at: time(begun),
+        finished_at: time(i.finished_at),
+        container_id: Some(full_id(around, &i.id)),
+        signal: None,
+    };
+    ContainerState { terminated: Some(terminated), ..ContainerState::default() }
+}

@@ -1,0 +1,216 @@
+//! Tables: a pod, what is there of it, and what must follow.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use super::memory::{Cause, Ending, Memory, Work};
+use super::plan::{Command, Facts, plan};
+use super::status::{Surroundings, status};
+use super::view::{Instance, Observed, Sandbox, State};
+use super::{Nanos, SECOND, spec};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::{Value, json};
+
+const NOW: Nanos = 1_000_000 * SECOND;
+
+fn pod(spec: Value) -> Pod {
+    let meta = json!({"name": "a", "namespace": "ns", "uid": "u", "generation": 1});
+    serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+}
+
+fn simple(policy: &str) -> Pod {
+    pod(json!({"restartPolicy": policy, "containers": [{"name": "c", "image": "i"}]}))
+}
+
+fn with_init(policy: &str) -> Pod {
+    pod(json!({"restartPolicy": policy, "containers": [{"name": "c"}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]}))
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox { id: "box".into(), attempt: 0, ready: true, created_at: NOW - 100 * SECOND, ips: vec!["10.0.0.1".into()] }
+}
+
+fn instance(name: &str, attempt: u32, state: State, exit_code: i32) -> Instance {
+    Instance {
+        id: format!("{name}{attempt}"),
+        name: name.into(),
+        attempt,
+        state,
+        exit_code,
+        created_at: NOW - 50 * SECOND,
+        started_at: NOW - 50 * SECOND,
+        finished_at: if state == State::Exited { NOW - SECOND } else { 0 },
+        ..Instance::default()
+    }
+}
+
+fn memory() -> Memory {
+    Memory { volumes_ready: true, ..Memory::default() }
+}
+
+fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<Command> {
+    plan(Facts { pod, observed, memory, now: NOW })
+}
+
+fn start(name: &str, attempt: u32) -> Command {
+    Command::Start { name: name.into(), attempt }
+}
+
+fn kill(name: &str, id: &str, grace: i64) -> Command {
+    Command::Kill { name: name.into(), id: id.into(), why: String::new(), grace }
+}
+
+#[test]
+fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
+    let none = Observed::default();
+    let pod = simple("Always");
+    let want = [Command::PrepareVolumes, Command::CreateSandbox { attempt: 0 }];
+    assert_eq!(next(&pod, &none, &Memory::default()), want);
+    let mut busy = Memory::default();
+    busy.busy.extend([Work::Volumes, Work::Sandbox]);
+    assert_eq!(next(&pod, &none, &busy), []);
+}
+
+#[test]
+fn restart_policies() {
+    let ended = |code| Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
+    for (policy, code, want) in [
+        ("Always", 0, vec![start("c", 1)]),
+        ("Always", 1, vec![start("c", 1)]),
+        ("OnFailure", 0, vec![Command::Finish]),
+        ("OnFailure", 1, vec![start("c", 1)]),
+        ("Never", 1, vec![Command::Finish]),
+    ] {
+        assert_eq!(next(&simple(policy), &ended(code), &memory()), want, "{policy} after {code}");
+    }
+}
+
+#[test]
+fn rules_of_the_container_win() {
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let pod = pod(json!({"restartPolicy": "Never",
+        "containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}]}));
+    for (code, want) in [(42, start("c", 1)), (41, Command::Finish)] {
+        let observed = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
+        assert_eq!(next(&pod, &observed, &memory()), [want], "after {code}");
+    }
+}
+
+#[test]
+fn a_crash_loop_waits_and_says_so() {
+    let pod = simple("Always");
+    let observed = Observed::new(vec![sandbox()], vec![instance("c", 1, State::Exited, 5)]);
+    let mut memory = memory();
+    memory.of("c").restart.advance(NOW - 20 * SECOND);
+    let wake = NOW + 9 * SECOND;
+    assert_eq!(next(&pod, &observed, &memory), [Command::Wake(wake)]);
+    let told = tell(&pod, &observed, &memory);
+    let c = &told.container_statuses.as_ref().unwrap()[0];
+    let waiting = c.state.as_ref().unwrap().waiting.as_ref().unwrap();
+    assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+    assert_eq!(waiting.message.as_deref(), Some("back-off 10s restarting failed container=c pod=a_ns(u)"));
+    assert_eq!(c.last_state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 5);
+    assert_eq!(told.phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn init_containers_in_order() {
+    use State::{Exited, Running};
+    let cases = [
+        (vec![], vec![start("s", 0)]),
+        (vec![instance("s", 0, Running, 0)], vec![start("i", 0)]),
+        (vec![instance("s", 0, Running, 0), instance("i", 0, Running, 0)], vec![]),
+        (vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 1)], vec![start("i", 1)]),
+        (vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 0)], vec![start("c", 0)]),
+        (
+            vec![instance("s", 0, Exited, 0), instance("i", 0, Exited, 0), instance("c", 0, Running, 0)],
+            vec![start("s", 1)],
+        ),
+    ];
+    for (instances, want) in cases {
+        let observed = Observed::new(vec![sandbox()], instances.clone());
+        assert_eq!(next(&with_init("Always"), &observed, &memory()), want, "{instances:?}");
+    }
+}
+
+#[test]
+fn a_failed_init_container_ends_the_pod() {
+    let pod = with_init("Never");
+    let instances = vec![instance("s", 0, State::Running, 0), instance("i", 0, State::Exited, 6)];
+    let observed = Observed::new(vec![sandbox()], instances);
+    assert_eq!(next(&pod, &observed, &memory()), [Command::Finish]);
+    assert_eq!(tell(&pod, &observed, &memory()).phase.as_deref(), Some("Failed"));
+}
+
+#[test]
+fn ending_stops_sidecars_last() {
+    let pod = with_init("Always");
+    let mut memory = memory();
+    memory.ending = Some(Ending { cause: Cause::Deleted, deadline: NOW + 10 * SECOND });
+    let side = || instance("s", 0, State::Running, 0);
+    let cases = [
+        (vec![side(), instance("c", 0, State::Running, 0)], kill("c", "c0", 10)),
+        (vec![side(), instance("c", 0, State::Exited, 0)], kill("s", "s0", 10)),
+        (vec![instance("s", 0, State::Exited, 0)], Command::StopSandbox { id: "box".into() }),
+    ];
+    for (instances, want) in cases {
+        assert_eq!(next(&pod, &Observed::new(vec![sandbox()], instances), &memory), [want]);
+    }
+    let stopped = Sandbox { ready: false, ..sandbox() };
+    assert_eq!(next(&pod, &Observed::new(vec![stopped], vec![]), &memory), [Command::Ended]);
+}
+
+#[test]
+fn a_grace_period_is_never_cut_short() {
+    let mut memory = memory();
+    let observed = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
+    for (left, want) in [(4 * SECOND, 4), (4 * SECOND - 1, 4), (3 * SECOND, 3), (1, 2), (-SECOND, 2)] {
+        memory.ending = Some(Ending { cause: Cause::Deleted, deadline: NOW + left });
+        assert_eq!(next(&simple("Always"), &observed, &memory), [kill("c", "c0", want)], "{left} ns are left");
+    }
+}
+
+#[test]
+fn a_lost_sandbox_is_made_again_for_what_runs_on() {
+    let lost = Sandbox { ready: false, ..sandbox() };
+    let observed = Observed::new(vec![lost], vec![instance("c", 0, State::Exited, 137)]);
+    assert_eq!(next(&simple("Always"), &observed, &memory()), [Command::CreateSandbox { attempt: 1 }]);
+    assert_eq!(next(&simple("Never"), &observed, &memory()), [Command::Finish]);
+}
+
+fn tell(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
+    let before = PodStatus::default();
+    let node_ips = ["192.0.2.1".to_owned()];
+    let around = Surroundings { node_ips: &node_ips, runtime: "containerd", before: &before, first_seen: NOW };
+    status(Facts { pod, observed, memory, now: NOW }, around)
+}
+
+#[test]
+fn phases_and_conditions() {
+    let run = |code| Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
+    let live = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
+    let none = Observed::new(vec![sandbox()], vec![]);
+    for (policy, observed, phase, ready, reason) in [
+        ("Always", &none, "Pending", "False", Some("ContainersNotReady")),
+        ("Always", &live, "Running", "True", None),
+        ("Always", &run(0), "Running", "False", Some("ContainersNotReady")),
+        ("Never", &run(0), "Succeeded", "False", Some("PodCompleted")),
+        ("Never", &run(37), "Failed", "False", Some("PodFailed")),
+        ("OnFailure", &run(37), "Running", "False", Some("ContainersNotReady")),
+    ] {
+        let told = tell(&simple(policy), observed, &memory());
+        assert_eq!(told.phase.as_deref(), Some(phase), "{policy}");
+        let condition = told.conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_deref()), (ready, reason), "{policy} {phase}");
+    }
+}
+
+#[test]
+fn qos_classes() {
+    let class = |resources: Value| spec::qos(&pod(json!({"containers": [{"name": "c", "resources": resources}]})));
+    let both = json!({"cpu": "1", "memory": "1Gi"});
+    assert_eq!(class(json!({})), "BestEffort");
+    assert_eq!(class(json!({"limits": both})), "Guaranteed");
+    assert_eq!(class(json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1Gi"}})), "Guaranteed");
+    assert_eq!(class(json!({"requests": {"cpu": "1"}})), "Burstable");
+}

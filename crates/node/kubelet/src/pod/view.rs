@@ -1,0 +1,158 @@
+//! What the runtime has of a pod.
+
+use super::Nanos;
+use node_runtime::labels;
+use node_runtime::v1::{ContainerResources, ContainerState, ContainerStatus, PodSandboxState, PodSandboxStatus};
+use std::collections::BTreeMap;
+
+/// A sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) attempt: u32,
+    pub(crate) ready: bool,
+    pub(crate) created_at: Nanos,
+    /// First the main address, then the others.
+    pub(crate) ips: Vec<String>,
+}
+
+impl Sandbox {
+    pub(crate) fn of(status: PodSandboxStatus) -> Self {
+        let network = status.network.unwrap_or_default();
+        let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+        Sandbox {
+            ready: status.state == PodSandboxState::SandboxReady as i32,
+            id: status.id,
+            attempt: status.metadata.map(|m| m.attempt).unwrap_or_default(),
+            created_at: status.created_at,
+            ips: std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect(),
+        }
+    }
+}
+
+/// How an instance is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Made, not started.
+    #[default]
+    Created,
+    Running,
+    Exited,
+    Unknown,
+}
+
+/// One container made for a container of the spec.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Instance {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
+    pub(crate) state: State,
+    pub(crate) created_at: Nanos,
+    pub(crate) started_at: Nanos,
+    pub(crate) finished_at: Nanos,
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) image: String,
+    pub(crate) image_id: String,
+    pub(crate) log_path: String,
+    pub(crate) resources: Option<ContainerResources>,
+    pub(crate) message_path: Option<String>,
+    pub(crate) message_policy: String,
+}
+
+impl Instance {
+    pub(crate) fn of(status: ContainerStatus) -> Self {
+        let state = match ContainerState::try_from(status.state) {
+            Ok(ContainerState::ContainerCreated) => State::Created,
+            Ok(ContainerState::ContainerRunning) => State::Running,
+            Ok(ContainerState::ContainerExited) => State::Exited,
+            _ => State::Unknown,
+        };
+        let inside = labels::get(&status.annotations, labels::MESSAGE_PATH);
+        let mount = status.mounts.iter().find(|m| !inside.is_empty() && m.container_path == inside);
+        let metadata = status.metadata.unwrap_or_default();
+        let restarts = labels::get(&status.annotations, labels::RESTART_COUNT).parse();
+        Instance {
+            name: metadata.name,
+            attempt: restarts.unwrap_or(metadata.attempt),
+            state,
+            created_at: status.created_at,
+            started_at: status.started_at,
+            finished_at: status.finished_at,
+            exit_code: status.exit_code,
+            reason: status.reason,
+            message: status.message,
+            image: status.image.map(|i| i.image).unwrap_or_default(),
+            image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+            log_path: status.log_path,
+            resources: status.resources,
+            message_path: mount.map(|m| m.host_path.clone()),
+            message_policy: labels::get(&status.annotations, labels::MESSAGE_POLICY).to_owned(),
+            id: status.id,
+        }
+    }
+
+    pub(crate) fn running(&self) -> bool {
+        self.state == State::Running
+    }
+}
+
+/// Everything of one pod; newest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Observed {
+    pub(crate) sandboxes: Vec<Sandbox>,
+    pub(crate) instances: BTreeMap<String, Vec<Instance>>,
+}
+
+impl Observed {
+    pub(crate) fn new(mut sandboxes: Vec<Sandbox>, instances: Vec<Instance>) -> Self {
+        sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
+        let mut all = Observed { sandboxes, instances: BTreeMap::new() };
+        instances.into_iter().for_each(|i| all.put(i));
+        all
+    }
+
+    /// The sandbox that containers run in.
+    pub(crate) fn sandbox(&self) -> Option<&Sandbox> {
+        self.sandboxes.first().filter(|s| s.ready)
+    }
+
+    pub(crate) fn put_sandbox(&mut self, sandbox: Sandbox) {
+        self.sandboxes.retain(|s| s.id != sandbox.id);
+        self.sandboxes.push(sandbox);
+        self.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
+    }
+
+    /// Takes in what was seen of an instance; what was seen before its end was known comes too late.
+    pub(crate) fn put(&mut self, instance: Instance) {
+        if self.by_id(&instance.id).is_some_and(|known| known.state == State::Exited) {
+            return;
+        }
+        let of_name = self.instances.entry(instance.name.clone()).or_default();
+        of_name.retain(|i| i.id != instance.id);
+        of_name.push(instance);
+        of_name.sort_by_key(|i| std::cmp::Reverse((i.attempt, i.created_at)));
+    }
+
+    pub(crate) fn latest(&self, name: &str) -> Option<&Instance> {
+        self.instances.get(name)?.first()
+    }
+
+    pub(crate) fn previous(&self, name: &str) -> Option<&Instance> {
+        self.instances.get(name)?.get(1)
+    }
+
+    pub(crate) fn by_id(&self, id: &str) -> Option<&Instance> {
+        self.all().find(|i| i.id == id)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().flatten()
+    }
+
+    pub(crate) fn any_running(&self) -> bool {
+        self.all().any(Instance::running)
+    }
+}

@@ -1,0 +1,227 @@
+//! Putting the kubelet together.
+
+use crate::cgroups::{Cgroups, least_oom_score};
+use crate::config::Settings;
+use crate::context::{Node, STARTS_AT_ONCE};
+use crate::node::{self, Machine};
+use crate::serving::Serving;
+use crate::volumes::Objects;
+use crate::worker::{Message, Workers};
+use crate::{housekeeping, images, pleg, sources};
+use anyhow::Context;
+use base_task::{CancellationToken, Tasks};
+use base_tls::{ClientAuth, ServerTls};
+use client::{Client, Config, Informer, ListParams, events::Recorder};
+use k8s_openapi::api::core::v1::Service;
+use node_runtime::Runtime;
+use node_server::{Access, AccessOptions, Server};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+
+/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its server listens).
+///
+/// # Errors
+/// What keeps the kubelet from starting, in one sentence with its remedy.
+pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let tasks = Tasks::new(shutdown.clone());
+    make_root(&settings)?;
+    let runtime = Runtime::new(runtime_endpoint)?;
+    let version = runtime_version(&runtime, &shutdown).await?;
+    let client = match &settings.kubeconfig {
+        Some(path) => {
+            let config = Config::from_kubeconfig(path).with_context(|| format!("kubeconfig {}", path.display()))?;
+            Some(Client::new(config.user_agent(concat!("kubelet/v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")))))
+        }
+        None => None,
+    };
+    let listener = base_serve::bind(settings.address).await?;
+    let port = listener.local_addr()?.port();
+    if let Some(path) = &settings.port_file {
+        base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    let health = match settings.healthz {
+        Some(address) => Some(base_serve::bind(address).await?),
+        None => None,
+    };
+    if let Some(folder) = &settings.image_archives {
+        images::preload(folder, runtime.socket()).await;
+    }
+    let machine =
+        Machine::look(&settings.node_name, &format!("{}://{}", version.runtime_name, version.runtime_version));
+    let node = node(settings, runtime, &version, client.clone(), &tasks)?;
+    let tls = server_tls(&node.settings)?;
+    serve(&node, listener, health, tls)?;
+    tracing::info!(port, node = node.settings.node_name, "kubelet is ready to serve");
+    start(&node, client, machine, port);
+    shutdown.cancelled().await;
+    tracing::info!("stopping; containers keep running");
+    tasks.wait(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+fn make_root(settings: &Settings) -> anyhow::Result<()> {
+    for folder in [settings.root_dir.clone(), settings.root_dir.join("pods"), settings.logs_dir.clone()] {
+        std::fs::create_dir_all(&folder).with_context(|| format!("can't create {}", folder.display()))?;
+    }
+    let private = std::fs::Permissions::from_mode(0o750);
+    std::fs::set_permissions(settings.root_dir.join("pods"), private).context("can't set the mode of the pods' folder")
+}
+
+/// Waits for the runtime a little: it is often started at the same time.
+async fn runtime_version(
+    runtime: &Runtime,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<node_runtime::v1::VersionResponse> {
+    let mut last = String::new();
+    for turn in 0..150u32 {
+        match runtime.version().await {
+            Ok(version) => return Ok(version),
+            Err(e) if e.is_unimplemented() => {
+                anyhow::bail!(
+                    "the runtime at {} does not speak CRI v1; containerd 1.6 or newer does",
+                    runtime.socket().display()
+                );
+            }
+            Err(e) => last = e.to_string(),
+        }
+        if turn == 10 {
+            tracing::warn!(socket = %runtime.socket().display(), "waiting for the container runtime");
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => anyhow::bail!("stopped while waiting for the runtime"),
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+    }
+    anyhow::bail!(
+        "no container runtime answers at {}: start it, or name another with --container-runtime-endpoint ({last})",
+        runtime.socket().display()
+    )
+}
+
+fn node(
+    settings: Settings,
+    runtime: Runtime,
+    version: &node_runtime::v1::VersionResponse,
+    client: Option<Client>,
+    tasks: &Tasks,
+) -> anyhow::Result<Arc<Node>> {
+    let workers: Arc<Workers> = Arc::default();
+    let changed = {
+        let workers = workers.clone();
+        Arc::new(move |uid: &str| {
+            workers.send(uid, Message::Refresh);
+        })
+    };
+    let cgroups = Cgroups::new(settings.cgroup_root.as_deref())
+        .context("can't make the pods' cgroups: run as root with a writable /sys/fs/cgroup, or with --simulated")?;
+    let capacity = node::capacity(&settings);
+    let services = client.as_ref().map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
+    Ok(Arc::new(Node {
+        recorder: match &client {
+            Some(client) => Recorder::new(client.clone(), "kubelet", settings.node_name.clone()),
+            None => Recorder::disconnected(),
+        },
+        objects: Objects::new(client.clone(), tasks.clone(), changed),
+        runtime_name: version.runtime_name.clone(),
+        allocatable: node::allocatable(&capacity, &settings),
+        capacity,
+        ips: settings.node_ips.iter().map(ToString::to_string).collect(),
+        least_oom_score: least_oom_score(),
+        starts: Semaphore::new(STARTS_AT_ONCE),
+        tasks: tasks.clone(),
+        settings,
+        runtime,
+        client,
+        services,
+        cgroups,
+        workers,
+    }))
+}
+
+fn serve(
+    node: &Arc<Node>,
+    listener: tokio::net::TcpListener,
+    health: Option<tokio::net::TcpListener>,
+    tls: ServerTls,
+) -> anyhow::Result<()> {
+    let options = AccessOptions {
+        client_ca: node.settings.client_ca.clone(),
+        anonymous: node.settings.anonymous,
+        tokens: node.settings.webhook_tokens,
+        authorize: node.settings.webhook_authorization,
+        node: node.settings.node_name.clone(),
+    };
+    let access = Access::new(options, node.client.clone()).context("client CA")?;
+    let server = Server::new(access, Arc::new(Serving::new(node.clone())));
+    let tls = base_tls::server_config(&tls).context("server certificate")?;
+    let options =
+        base_serve::Options { tls: Some(tls), drain: Duration::from_secs(1), ..base_serve::Options::default() };
+    let shutdown = node.tasks.shutdown().clone();
+    node.tasks.spawn("server", server.serve(listener, options, shutdown.clone()));
+    if let Some(health) = health {
+        node.tasks.spawn("health server", Server::serve_health(health, shutdown));
+    }
+    Ok(())
+}
+
+fn start(node: &Arc<Node>, client: Option<Client>, machine: Machine, port: u16) {
+    let pods = client.as_ref().map(|client| sources::api::follow(node, client));
+    if let (Some(client), true) = (client, node.settings.register) {
+        node.tasks.spawn("node status", node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())));
+    }
+    if let Some(folder) = node.settings.static_pods.clone() {
+        node.tasks.spawn("static pods", sources::files::follow(node.clone(), folder));
+    }
+    node.tasks.spawn("runtime events", pleg::follow(node.clone()));
+    let keeper = node.clone();
+    node.tasks.spawn("housekeeping", async move {
+        let shutdown = keeper.tasks.shutdown().clone();
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = async {
+                // Before all pods are known, whatever runs may be wanted.
+                if let Some(pods) = &pods {
+                    pods.synced().await;
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            } => {}
+        }
+        housekeeping::keep(keeper).await;
+    });
+}
+
+/// The given certificate, or one of our own making that is kept for the next start.
+fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
+    let (certificate, key) = match &settings.tls {
+        Some(pair) => pair.clone(),
+        None => own_certificate(settings)?,
+    };
+    let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(ServerTls { certificate, key, client_auth: ClientAuth::Request, alpn })
+}
+
+fn own_certificate(settings: &Settings) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let folder = settings.root_dir.join("pki");
+    let (certificate, key) = (folder.join("kubelet.crt"), folder.join("kubelet.key"));
+    if certificate.exists() && key.exists() {
+        return Ok((certificate, key));
+    }
+    std::fs::create_dir_all(&folder).with_context(|| format!("can't create {}", folder.display()))?;
+    let names = settings.node_ips.iter().map(IpAddr::to_string).chain([settings.node_name.clone(), "localhost".into()]);
+    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>()).context("can't make a certificate")?;
+    write_private(&key, made.signing_key.serialize_pem().as_bytes())?;
+    std::fs::write(&certificate, made.cert.pem()).with_context(|| format!("can't write {}", certificate.display()))?;
+    Ok((certificate, key))
+}
+
+fn write_private(path: &Path, data: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.create(true).write(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut f| f.write_all(data)).with_context(|| format!("can't write {}", path.display()))
+}

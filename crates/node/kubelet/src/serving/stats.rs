@@ -1,0 +1,156 @@
+//! What node and pods use: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
+
+use crate::context::Node;
+use crate::worker::Shown;
+use jiff::Timestamp;
+use node_runtime::v1::ContainerStats;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// One running container.
+struct Used {
+    namespace: String,
+    pod: String,
+    uid: String,
+    container: String,
+    /// Nanoseconds.
+    cpu: u64,
+    memory: u64,
+    started: f64,
+    time: String,
+}
+
+async fn used(node: &Node) -> Vec<Used> {
+    let all = node.runtime.container_stats().await.unwrap_or_default();
+    let id = |s: &ContainerStats| s.attributes.as_ref().map(|a| a.id.clone()).unwrap_or_default();
+    let by_id: HashMap<String, ContainerStats> = all.into_iter().map(|s| (id(&s), s)).collect();
+    let pods = node.workers.all();
+    pods.iter().flat_map(|shown| of_pod(shown, &by_id)).collect()
+}
+
+fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
+    let text = |s: &Option<String>| s.clone().unwrap_or_default();
+    let meta = &shown.pod.metadata;
+    let running = shown.observed.all().filter(|i| i.running());
+    running
+        .filter_map(|i| {
+            let stats = by_id.get(&i.id)?;
+            let cpu = stats.cpu.as_ref();
+            let nanos = cpu.map_or(0, |c| c.timestamp);
+            Some(Used {
+                namespace: text(&meta.namespace),
+                pod: text(&meta.name),
+                uid: text(&meta.uid),
+                container: i.name.clone(),
+                cpu: cpu.and_then(|c| c.usage_core_nano_seconds.as_ref()).map_or(0, |v| v.value),
+                memory: stats.memory.as_ref().and_then(|m| m.working_set_bytes.as_ref()).map_or(0, |v| v.value),
+                started: i.started_at as f64 / 1e9,
+                time: Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default().to_string(),
+            })
+        })
+        .collect()
+}
+
+/// Of the whole machine: nanoseconds of cpu, bytes of memory.
+fn machine(node: &Node) -> (u64, u64) {
+    let from_kernel = || {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let first: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+        // user, nice, system, then after idle and iowait: irq, softirq, steal; in hundredths of a second.
+        let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| first.get(*i)).sum();
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let field = |name: &str| {
+            memory.lines().find_map(|l| l.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        };
+        let used = field("MemTotal:")?.saturating_sub(field("MemAvailable:")?) * 1024;
+        Some((busy * 10_000_000, used))
+    };
+    let by_cgroup = || node.cgroups.usage("").filter(|(cpu, memory)| *cpu > 0 && *memory > 0);
+    from_kernel().or_else(by_cgroup).unwrap_or_default()
+}
+
+pub(crate) async fn summary(node: &Node) -> Value {
+    let all = used(node).await;
+    let (cpu, memory) = machine(node);
+    let now = Timestamp::now().to_string();
+    let mut pods: Vec<Value> = Vec::new();
+    for shown in node.workers.all().into_iter().filter(|s| s.active) {
+        let uid = shown.pod.metadata.uid.clone().unwrap_or_default();
+        let own: Vec<&Used> = all.iter().filter(|u| u.uid == uid).collect();
+        let containers: Vec<Value> = own
+            .iter()
+            .map(|u| {
+                json!({"name": u.container, "startTime": seconds(u.started),
+                    "cpu": {"time": u.time, "usageCoreNanoSeconds": u.cpu},
+                    "memory": {"time": u.time, "workingSetBytes": u.memory, "usageBytes": u.memory}})
+            })
+            .collect();
+        let sum = |of: fn(&Used) -> u64| own.iter().map(|u| of(u)).sum::<u64>();
+        pods.push(json!({
+            "podRef": {"name": shown.pod.metadata.name, "namespace": shown.pod.metadata.namespace, "uid": uid},
+            "startTime": shown.status.start_time,
+            "containers": containers,
+            "cpu": {"time": now, "usageCoreNanoSeconds": sum(|u| u.cpu)},
+            "memory": {"time": now, "workingSetBytes": sum(|u| u.memory), "usageBytes": sum(|u| u.memory)},
+        }));
+    }
+    let total = node.memory_capacity();
+    json!({
+        "node": {
+            "nodeName": node.settings.node_name,
+            "startTime": now,
+            "cpu": {"time": now, "usageCoreNanoSeconds": cpu},
+            "memory": {"time": now, "workingSetBytes": memory, "usageBytes": memory,
+                "availableBytes": u64::try_from(total).unwrap_or_default().saturating_sub(memory)},
+            "fs": filesystem(node),
+        },
+        "pods": pods,
+    })
+}
+
+fn seconds(time: f64) -> Value {
+    Timestamp::from_second(time as i64).map(|t| json!(t.to_string())).unwrap_or(Value::Null)
+}
+
+fn filesystem(node: &Node) -> Value {
+    match rustix::fs::statvfs(&node.settings.root_dir) {
+        Ok(s) => json!({
+            "time": Timestamp::now().to_string(),
+            "capacityBytes": s.f_blocks * s.f_frsize,
+            "availableBytes": s.f_bavail * s.f_frsize,
+            "usedBytes": s.f_blocks.saturating_sub(s.f_bfree) * s.f_frsize,
+            "inodes": s.f_files, "inodesFree": s.f_ffree,
+        }),
+        Err(_) => Value::Null,
+    }
+}
+
+/// Writing to a String does not fail: results are let go.
+pub(crate) async fn metrics(node: &Node, cadvisor: bool) -> String {
+    let all = used(node).await;
+    let (cpu, memory) = machine(node);
+    let mut text = String::new();
+    let name = if cadvisor { "name" } else { "" };
+    let mut family = |metric: &str, kind: &str, value: &dyn Fn(&Used) -> f64| {
+        let _ = writeln!(text, "# TYPE {metric} {kind}");
+        for u in &all {
+            let labels = format!("container=\"{}\",namespace=\"{}\",pod=\"{}\"", u.container, u.namespace, u.pod);
+            let more = if name.is_empty() { String::new() } else { format!(",{name}=\"{}\"", u.container) };
+            let _ = writeln!(text, "{metric}{{{labels}{more}}} {}", value(u));
+        }
+    };
+    family("container_cpu_usage_seconds_total", "counter", &|u| u.cpu as f64 / 1e9);
+    family("container_memory_working_set_bytes", "gauge", &|u| u.memory as f64);
+    family("container_start_time_seconds", "gauge", &|u| u.started);
+    if !cadvisor {
+        let _ = writeln!(
+            text,
+            "# TYPE node_cpu_usage_seconds_total counter\nnode_cpu_usage_seconds_total {}",
+            cpu as f64 / 1e9
+        );
+        let _ = writeln!(text, "# TYPE node_memory_working_set_bytes gauge\nnode_memory_working_set_bytes {memory}");
+        let _ = writeln!(text, "# TYPE resource_scrape_error gauge\nresource_scrape_error 0");
+    }
+    text
+}

@@ -1,0 +1,38 @@
+//! Where pods come from: the API server, and manifests in a folder of this node.
+
+pub(crate) mod api;
+pub(crate) mod files;
+pub(crate) mod mirror;
+
+use crate::context::Node;
+use crate::worker::{self, Message};
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+/// Marks the API server's copy of a static pod.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const HASH: &str = "kubernetes.io/config.hash";
+pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
+pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
+
+/// A pod is wanted, or wanted otherwise than before.
+pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    if !node.workers.send(&uid, Message::Pod(pod.clone())) {
+        worker::spawn(node, pod, is_static);
+    }
+}
+
+/// A pod is no longer wanted.
+pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
+    node.workers.send(pod.metadata.uid.as_deref().unwrap_or_default(), Message::Removed(pod.clone()));
+}
+
+/// A worker is done with its pod.
+pub(crate) fn gone(_node: &Arc<Node>, pod: &Pod) {
+    tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod is gone");
+}
+
+pub(crate) fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}

@@ -1,0 +1,31 @@
+//! Pods that are bound to this node.
+
+use super::{MIRROR, annotation, applied, removed};
+use crate::context::Node;
+use client::{Client, Event, Informer, ListParams, Store};
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::{Arc, Weak};
+
+/// Follows them. Mirror pods only stand for what runs from manifests.
+pub(crate) fn follow(node: &Arc<Node>, client: &Client) -> Store<Pod> {
+    let params = ListParams::new().fields(format!("spec.nodeName={}", node.settings.node_name));
+    let weak: Weak<Node> = Arc::downgrade(node);
+    Informer::<Pod>::new(client.api(), params)
+        .on_event(move |event| {
+            let Some(node) = weak.upgrade() else { return };
+            let mirror = |pod: &Pod| annotation(pod, MIRROR).is_some();
+            match event {
+                Event::Applied { new, .. } if mirror(&new) => super::mirror::seen(&node, &new),
+                Event::Deleted(last) if mirror(&last) => super::mirror::lost(&node, &last),
+                Event::Applied { old, new } => {
+                    // A name that was used again while we looked away is another pod.
+                    if let Some(old) = old.filter(|o| o.metadata.uid != new.metadata.uid) {
+                        removed(&node, &old);
+                    }
+                    applied(&node, new, false);
+                }
+                Event::Deleted(last) => removed(&node, &last),
+            }
+        })
+        .spawn(&node.tasks)
+}

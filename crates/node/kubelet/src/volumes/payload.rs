@@ -1,0 +1,178 @@
+//! The content of ConfigMap, Secret, downward API and projected volumes.
+
+use super::objects::{Found, Objects};
+use super::token::Tokens;
+use crate::make::fields::{self, Addresses};
+use crate::pod::spec;
+use api_meta::Quantity;
+use client::Client;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Secret, Volume,
+};
+use node_volumes::{Payload, PayloadFile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What contents are made from.
+pub(crate) struct Sources<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) objects: &'a Objects,
+    pub(crate) client: Option<&'a Client>,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) addresses: &'a Addresses,
+    pub(crate) allocatable: &'a BTreeMap<String, Quantity>,
+}
+
+/// A content, and when it must be made again at the latest.
+pub(crate) struct Content {
+    pub(crate) files: Payload,
+    pub(crate) refresh_at: Option<Timestamp>,
+}
+
+const DEFAULT_MODE: i32 = 0o644;
+
+/// The content of a volume; None if it is not of such a kind.
+pub(crate) async fn content(volume: &Volume, sources: &Sources<'_>) -> Option<Result<Content, String>> {
+    let plain = |files: Result<Payload, String>| Some(files.map(|files| Content { files, refresh_at: None }));
+    if let Some(source) = &volume.config_map {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        return plain(config_map(sources, &source.name, source.items.as_deref(), mode, source.optional).await);
+    }
+    if let Some(source) = &volume.secret {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        return plain(secret(sources, name, source.items.as_deref(), mode, source.optional).await);
+    }
+    if let Some(source) = &volume.downward_api {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        return plain(downward(sources, source.items.as_deref().unwrap_or_default(), mode));
+    }
+    match &volume.projected {
+        Some(source) => Some(projected(sources, source).await),
+        None => None,
+    }
+}
+
+fn bits(mode: i32) -> u32 {
+    u32::try_from(mode).unwrap_or(0o644) & 0o7777
+}
+
+fn file(data: Vec<u8>, mode: i32) -> PayloadFile {
+    PayloadFile { data, mode: bits(mode), uid: None }
+}
+
+async fn config_map(
+    sources: &Sources<'_>,
+    name: &str,
+    items: Option<&[KeyToPath]>,
+    mode: i32,
+    optional: Option<bool>,
+) -> Result<Payload, String> {
+    let namespace = sources.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let optional = optional.unwrap_or(false);
+    let map: Option<Arc<ConfigMap>> = sources.objects.get(namespace, name, optional).await?;
+    let Some(map) = map else { return Ok(Payload::new()) };
+    let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+    choose(text.chain(binary).collect(), items, mode, optional, ConfigMap::WORD)
+}
+
+async fn secret(
+    sources: &Sources<'_>,
+    name: &str,
+    items: Option<&[KeyToPath]>,
+    mode: i32,
+    optional: Option<bool>,
+) -> Result<Payload, String> {
+    let namespace = sources.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let optional = optional.unwrap_or(false);
+    let secret: Option<Arc<Secret>> = sources.objects.get(namespace, name, optional).await?;
+    let Some(secret) = secret else { return Ok(Payload::new()) };
+    let data = secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect();
+    choose(data, items, mode, optional, Secret::WORD)
+}
+
+fn choose(
+    mut data: BTreeMap<String, Vec<u8>>,
+    items: Option<&[KeyToPath]>,
+    mode: i32,
+    optional: bool,
+    word: &str,
+) -> Result<Payload, String> {
+    let items = items.unwrap_or_default();
+    if items.is_empty() {
+        return Ok(data.into_iter().map(|(key, data)| (key, file(data, mode))).collect());
+    }
+    let mut files = Payload::new();
+    for item in items {
+        match data.get_mut(&item.key) {
+            Some(data) => {
+                files.insert(item.path.clone(), file(data.clone(), item.mode.unwrap_or(mode)));
+            }
+            None if optional => {}
+            None => return Err(format!("references non-existent {word} key: {}", item.key)),
+        }
+    }
+    Ok(files)
+}
+
+fn downward(sources: &Sources<'_>, items: &[DownwardAPIVolumeFile], mode: i32) -> Result<Payload, String> {
+    let mut files = Payload::new();
+    for item in items {
+        let value = match (&item.field_ref, &item.resource_field_ref) {
+            (Some(reference), _) => fields::field(sources.pod, &reference.field_path, sources.addresses)?,
+            (None, Some(selector)) => {
+                let name = selector.container_name.as_deref().unwrap_or_default();
+                let (_, container) =
+                    spec::find(sources.pod, name).ok_or_else(|| format!("no container is named {name:?}"))?;
+                fields::resource(&container, selector, sources.allocatable)?
+            }
+            (None, None) => return Err(format!("{} has no source", item.path)),
+        };
+        files.insert(item.path.clone(), file(value.into_bytes(), item.mode.unwrap_or(mode)));
+    }
+    Ok(files)
+}
+
+async fn projected(sources: &Sources<'_>, volume: &ProjectedVolumeSource) -> Result<Content, String> {
+    let mode = volume.default_mode.unwrap_or(DEFAULT_MODE);
+    let mut files = Payload::new();
+    let mut refresh_at: Option<Timestamp> = None;
+    for source in volume.sources.iter().flatten() {
+        if let Some(s) = &source.config_map {
+            files.extend(config_map(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
+        }
+        if let Some(s) = &source.secret {
+            files.extend(secret(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
+        }
+        if let Some(s) = &source.downward_api {
+            files.extend(downward(sources, s.items.as_deref().unwrap_or_default(), mode)?);
+        }
+        if let Some(s) = &source.service_account_token {
+            let (token, again) = sources.tokens.get(sources.client, sources.pod, s).await?;
+            refresh_at = Some(refresh_at.map_or(again, |at| at.min(again)));
+            files.insert(s.path.clone(), token_file(sources.pod, token, mode));
+        }
+    }
+    Ok(Content { files, refresh_at })
+}
+
+/// A token is for its pod only: with one user for all containers it is the owner's alone, with a group the group's too.
+fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
+    let context = spec::spec(pod).security_context.clone().unwrap_or_default();
+    if context.fs_group.is_some() {
+        return file(token.into_bytes(), 0o640);
+    }
+    let own = |c: &k8s_openapi::api::core::v1::Container| {
+        c.security_context.as_ref().and_then(|s| s.run_as_user).or(context.run_as_user)
+    };
+    let users: Vec<Option<i64>> =
+        spec::init_containers(pod).map(|(_, c)| own(c)).chain(spec::app_containers(pod).map(own)).collect();
+    match users.first() {
+        Some(Some(user)) if users.iter().all(|u| u == &Some(*user)) => {
+            PayloadFile { data: token.into_bytes(), mode: 0o600, uid: u32::try_from(*user).ok() }
+        }
+        _ => file(token.into_bytes(), mode),
+    }
+}

@@ -1,0 +1,75 @@
+//! Tokens of ServiceAccounts for projected volumes: bound to the pod, kept until most of their life is over.
+
+use client::Client;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// A token is asked for anew after this share of its life, or after a day.
+const USED: f64 = 0.8;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+#[derive(Clone)]
+struct Kept {
+    token: String,
+    refresh_at: Timestamp,
+}
+
+/// One pod's tokens.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<HashMap<(String, i64), Kept>>);
+
+impl Tokens {
+    /// A token for a projection, and when to come again.
+    pub(crate) async fn get(
+        &self,
+        client: Option<&Client>,
+        pod: &Pod,
+        source: &ServiceAccountTokenProjection,
+    ) -> Result<(String, Timestamp), String> {
+        let audience = source.audience.clone().unwrap_or_default();
+        let life = source.expiration_seconds.unwrap_or(3600);
+        let key = (audience.clone(), life);
+        let now = Timestamp::now();
+        if let Some(kept) = self.0.lock().get(&key).filter(|k| k.refresh_at > now) {
+            return Ok((kept.token.clone(), kept.refresh_at));
+        }
+        let client = client.ok_or("tokens can't be had without an API server")?;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let account = crate::pod::spec::spec(pod).service_account_name.clone().filter(|n| !n.is_empty());
+        let account = account.unwrap_or_else(|| "default".into());
+        let request = request(pod, audience, life);
+        let api = client.namespaced::<ServiceAccount>(namespace);
+        let answer: TokenRequest = api
+            .subresource_create(&account, "token", &request)
+            .await
+            .map_err(|e| format!("failed to fetch token: {e}"))?;
+        let status = answer.status.ok_or("failed to fetch token: the answer has none")?;
+        let token = status.token.ok_or("failed to fetch token: the answer has none")?;
+        let life_over = SignedDuration::from_secs(life);
+        let expires = status.expiration_timestamp.map_or_else(|| now + life_over, |t| t.0);
+        let share = expires.duration_since(now).mul_f64(USED);
+        let refresh_at = now + share.min(DAY).max(SignedDuration::from_secs(10));
+        self.0.lock().insert(key, Kept { token: token.clone(), refresh_at });
+        Ok((token, refresh_at))
+    }
+}
+
+fn request(pod: &Pod, audience: String, life: i64) -> TokenRequest {
+    let bound = BoundObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+    };
+    TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: (!audience.is_empty()).then(|| vec![audience]),
+            bound_object_ref: Some(bound),
+            expiration_seconds: Some(life),
+        }),
+        ..TokenRequest::default()
+    }
+}

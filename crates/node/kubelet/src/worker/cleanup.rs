@@ -1,0 +1,89 @@
+//! What a pod leaves: freed when it has ended, removed when it is gone.
+
+use super::messages::Done;
+use super::run::Worker;
+use crate::context::Node;
+use crate::make::sandbox::log_dir;
+use crate::pod::spec;
+use crate::volumes::pod_dir;
+use client::DeleteParams;
+use k8s_openapi::api::core::v1::Pod;
+use node_volumes::{Mounter, VolumeError};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The status of a pod that is about to be forgotten is waited for this long.
+const FLUSH: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// The pod has ended but its object stays: volumes and cgroup go, containers stay for their logs.
+    pub(super) fn release(&mut self) {
+        if self.goes {
+            return;
+        }
+        let (node, uid) = (self.node.clone(), self.uid.clone());
+        self.jobs.spawn(async move {
+            free(&node, &uid);
+            Done::Aside
+        });
+    }
+
+    /// The pod goes: its last status is told, everything it had is removed, and then the API server is told.
+    pub(super) async fn clean_up(mut self) {
+        self.say();
+        if !self.forgotten {
+            self.teller.flush(FLUSH).await;
+        }
+        free(&self.node, &self.uid);
+        if !self.forgotten && !self.is_static {
+            forget(&self.node, &self.pod).await;
+        }
+        for sandbox in &self.observed.sandboxes {
+            if let Err(e) = self.node.runtime.remove_sandbox(&sandbox.id).await {
+                tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "sandbox can't be removed");
+            }
+        }
+        let _ = std::fs::remove_dir_all(log_dir(&self.node.settings, &self.pod));
+        self.node.objects.unregister(&self.uid);
+        self.node.workers.remove(&self.uid);
+        crate::sources::gone(&self.node, &self.pod);
+    }
+}
+
+/// Unmounts and removes a pod's files and its cgroup.
+pub(crate) fn free(node: &Node, uid: &str) {
+    if let Err(e) = remove_files(node.settings.mounter, &pod_dir(node, uid)) {
+        tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
+    }
+    node.cgroups.remove(uid);
+}
+
+/// Nothing is removed while anything is still mounted there: it could be somebody's data.
+fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    mounter.unmount_beneath(dir)?;
+    std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io { action: "remove", path: dir.to_owned(), source })
+}
+
+/// Tells the API server that nothing is left of the pod.
+async fn forget(node: &Arc<Node>, pod: &Pod) {
+    let Some(client) = &node.client else { return };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let params = DeleteParams::new().grace_period(0).uid(pod.metadata.uid.as_deref().unwrap_or_default());
+    let api = client.namespaced::<Pod>(namespace);
+    let mut wait = Duration::from_millis(200);
+    while let Err(e) = api.delete(name, &params).await {
+        if e.is_not_found() || e.is_conflict() {
+            return;
+        }
+        tracing::warn!(pod = spec::full_name(pod), error = %e, "the ended pod can't be deleted; trying again");
+        tokio::select! {
+            () = node.tasks.shutdown().cancelled() => return,
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),
+        }
+    }
+}

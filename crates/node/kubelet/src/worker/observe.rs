@@ -1,0 +1,99 @@
+//! Looking at what the runtime has of a pod.
+
+use crate::context::Node;
+use crate::make::sandbox::log_dir;
+use crate::pod::spec;
+use crate::pod::view::{Instance, Observed, Sandbox, State};
+use k8s_openapi::api::core::v1::Pod;
+use node_runtime::{Result, RuntimeError, logs};
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Longest termination message.
+const MESSAGE: u64 = 4096;
+const LOG_BYTES: usize = 2048;
+const LOG_LINES: usize = 80;
+
+/// Everything of the pod. What was known to have ended is not asked for again, unless it is in `doubted`.
+pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &BTreeSet<String>) -> Result<Observed> {
+    let uid = pod.metadata.uid.as_deref();
+    let (sandboxes, containers) = tokio::try_join!(node.runtime.sandboxes(uid), node.runtime.containers(uid))?;
+    let mut boxes = Vec::new();
+    for sandbox in sandboxes {
+        let same = known.sandboxes.iter().find(|s| s.id == sandbox.id && s.ready == (sandbox.state == 0));
+        boxes.extend(match same {
+            Some(same) => Some(same.clone()),
+            None => found(node.runtime.sandbox_status(&sandbox.id).await)?.map(Sandbox::of),
+        });
+    }
+    let mut instances = Vec::new();
+    for container in containers {
+        let ended = known.by_id(&container.id).filter(|i| i.state == State::Exited && !doubted.contains(&i.id));
+        instances.extend(match ended {
+            Some(ended) => Some(ended.clone()),
+            None => instance(node, pod, &container.id).await?,
+        });
+    }
+    Ok(Observed::new(boxes, instances))
+}
+
+/// One container; None if it is gone.
+pub(crate) async fn instance(node: &Node, pod: &Pod, id: &str) -> Result<Option<Instance>> {
+    let Some(status) = found(node.runtime.container_status(id).await)? else { return Ok(None) };
+    let mut instance = Instance::of(status);
+    if instance.state == State::Exited {
+        let said = last_words(&instance, &log_file(node, pod, &instance));
+        if !said.is_empty() {
+            let separator = if instance.message.is_empty() { "" } else { ": " };
+            instance.message = format!("{}{separator}{said}", instance.message);
+        }
+    }
+    Ok(Some(instance))
+}
+
+fn found<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(e @ RuntimeError::Call { .. }) if e.is_not_found() => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Path of an instance's log.
+pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
+    if instance.log_path.is_empty() {
+        return log_dir(&node.settings, pod).join(crate::make::container::log_path(&instance.name, instance.attempt));
+    }
+    PathBuf::from(&instance.log_path)
+}
+
+/// The termination message: the file, or on a failure the end of the log where the container asks for that.
+fn last_words(instance: &Instance, log: &Path) -> String {
+    let mut text = Vec::new();
+    if let Some(file) = instance.message_path.as_ref().and_then(|p| open_plain(Path::new(p))) {
+        // What can't be read is no message.
+        let _ = file.take(MESSAGE).read_to_end(&mut text);
+    }
+    let fall_back = instance.message_policy == "FallbackToLogsOnError" && instance.exit_code != 0;
+    if text.is_empty() && fall_back {
+        text = logs::tail(log, LOG_LINES, LOG_BYTES).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The container could have put anything in the file's place: only a plain file is read, and no link followed.
+fn open_plain(path: &Path) -> Option<std::fs::File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    file.metadata().is_ok_and(|m| m.is_file()).then_some(file)
+}
+
+/// `containers`, `initContainers` or `ephemeralContainers`, for events.
+pub(crate) fn list_of(pod: &Pod, name: &str) -> &'static str {
+    match spec::find(pod, name).map(|(role, _)| role) {
+        Some(spec::Role::App) | None => "containers",
+        Some(spec::Role::Ephemeral) => "ephemeralContainers",
+        Some(_) => "initContainers",
+    }
+}

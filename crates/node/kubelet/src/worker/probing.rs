@@ -1,0 +1,74 @@
+//! The probes of a pod's running containers.
+
+use super::messages::Message;
+use crate::context::Node;
+use async_trait::async_trait;
+use node_probes::{CommandRunner, ProbeKind, ProbeSpec};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+/// Runs commands in one container.
+pub(crate) struct ContainerCommands {
+    pub(crate) node: Arc<Node>,
+    pub(crate) id: String,
+}
+
+#[async_trait]
+impl CommandRunner for ContainerCommands {
+    async fn run(&self, command: &[String], timeout: Duration) -> Result<(i32, Vec<u8>), (String, bool)> {
+        match self.node.runtime.exec_sync(&self.id, command, timeout).await {
+            Ok(done) => Ok((done.code, done.output)),
+            Err(e) => Err((e.to_string(), e.is_timeout())),
+        }
+    }
+}
+
+/// Tasks by instance and kind; they end with this.
+#[derive(Default)]
+pub(crate) struct Probes(HashMap<(String, ProbeKind), JoinHandle<()>>);
+
+impl Probes {
+    /// Starts a probe unless it was started before.
+    pub(crate) fn ensure(
+        &mut self,
+        node: &Arc<Node>,
+        inbox: &UnboundedSender<Message>,
+        name: &str,
+        id: &str,
+        age: Duration,
+        spec: ProbeSpec,
+    ) {
+        let kind = spec.kind;
+        self.0.entry((id.to_owned(), kind)).or_insert_with(|| {
+            let commands = ContainerCommands { node: node.clone(), id: id.to_owned() };
+            let (inbox, name, id) = (inbox.clone(), name.to_owned(), id.to_owned());
+            tokio::spawn(async move {
+                let report = |report| {
+                    // Nobody listens only when the pod is gone, and then this task is about to end.
+                    let _ = inbox.send(Message::Probe { name: name.clone(), id: id.clone(), kind, report });
+                };
+                node_probes::run(spec, age, &commands, report).await;
+            })
+        });
+    }
+
+    /// Ends probes that `wanted` does not want.
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&str, ProbeKind) -> bool) {
+        self.0.retain(|(id, kind), task| {
+            let keep = wanted(id, *kind);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.0.values().for_each(JoinHandle::abort);
+    }
+}

@@ -1,0 +1,173 @@
+//! Starting a container: image, configuration, creation, start, postStart.
+
+use super::messages::{Message, NotStarted};
+use super::mounts::mounts;
+use super::observe::{instance, list_of};
+use super::probing::ContainerCommands;
+use crate::context::{Node, reference};
+use crate::images;
+use crate::make::container::{self, Parts};
+use crate::make::env::{self, Sources};
+use crate::make::fields::Addresses;
+use crate::make::sandbox;
+use crate::make::security::ImageUser;
+use crate::pod::memory::Waiting;
+use crate::pod::spec;
+use crate::pod::view::Instance;
+use crate::volumes::Volumes;
+use base_task::CancellationToken;
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
+use node_probes::{Outcome, handler_of_lifecycle};
+use node_runtime::v1::{Image, PodSandboxConfig};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Everything a start needs.
+pub(crate) struct Start {
+    pub(crate) node: Arc<Node>,
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
+    pub(crate) sandbox_id: String,
+    pub(crate) sandbox_attempt: u32,
+    pub(crate) addresses: Addresses,
+    pub(crate) volumes: Volumes,
+    /// Seconds for which pulls are still backed off.
+    pub(crate) back_off: Option<i64>,
+    /// The instance whose processes an ephemeral container shares.
+    pub(crate) target: Option<String>,
+    pub(crate) inbox: UnboundedSender<Message>,
+    /// The pod is to end: nothing long is begun or waited for.
+    pub(crate) over: CancellationToken,
+}
+
+fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
+    let waiting = Waiting { reason: reason.to_owned(), message: message.into() };
+    NotStarted { waiting, pulled: false, backed_off: false, made: false }
+}
+
+impl Start {
+    /// Does it; the running instance.
+    pub(crate) async fn run(self) -> Result<Instance, NotStarted> {
+        let Some((_, container)) = spec::find(&self.pod, &self.name) else {
+            return Err(failed("CreateContainerConfigError", "the container is no longer in the spec"));
+        };
+        let about = reference(&self.pod, Some((list_of(&self.pod, &self.name), &self.name)));
+        let image = tokio::select! {
+            () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
+            image = images::ensure(&self.node, &self.pod, &container, &about, self.back_off) => image,
+        };
+        let image = image.map_err(|e| {
+            let backed_off = e.waiting.reason == "ImagePullBackOff";
+            if backed_off {
+                self.node.recorder.warning(&about, "Failed", "Error: ImagePullBackOff");
+            }
+            NotStarted { waiting: e.waiting, pulled: e.pulled, backed_off, made: false }
+        })?;
+        let id = match self.create(&container, &image).await {
+            Ok(id) => id,
+            Err(e) => {
+                self.node.recorder.warning(&about, "Failed", format!("Error: {}", e.waiting.message));
+                return Err(e);
+            }
+        };
+        self.node.recorder.normal(&about, "Created", format!("Container created: {}", self.name));
+        if let Err(e) = self.launch(&id).await {
+            self.node.recorder.warning(&about, "Failed", format!("Error: {}", e.waiting.message));
+            return Err(e);
+        }
+        self.node.recorder.normal(&about, "Started", format!("Container started: {}", self.name));
+        let running = self.look(&id).await?;
+        self.post_start(&container, &about, &running).await?;
+        Ok(running)
+    }
+
+    async fn create(&self, spec: &Container, image: &Image) -> Result<String, NotStarted> {
+        let config_error = |why: String| failed("CreateContainerConfigError", why);
+        let sources = Sources {
+            objects: &self.node.objects,
+            services: self.node.services().await,
+            addresses: self.addresses.clone(),
+            allocatable: &self.node.allocatable,
+        };
+        let environment = env::environment(&self.pod, spec, &sources).await.map_err(config_error)?;
+        let mounts =
+            mounts(&self.node, &self.pod, spec, &self.volumes, &environment, &self.addresses.pod_ips, self.attempt)
+                .map_err(config_error)?;
+        let profiles = self.node.seccomp_profiles();
+        let parts = Parts {
+            attempt: self.attempt,
+            environment,
+            mounts,
+            image_ref: image.id.clone(),
+            image_user: ImageUser { uid: image.uid.as_ref().map(|u| u.value), name: image.username.clone() },
+            target: self.target.clone(),
+            seccomp_profiles: &profiles,
+            memory_capacity: self.node.memory_capacity(),
+            least_oom_score: self.node.least_oom_score,
+        };
+        let config = container::config(&self.pod, spec, parts).map_err(config_error)?;
+        let sandbox = self.sandbox_config().map_err(config_error)?;
+        let logs = sandbox::log_dir(&self.node.settings, &self.pod).join(&self.name);
+        std::fs::create_dir_all(&logs).map_err(|e| config_error(format!("can't create {}: {e}", logs.display())))?;
+        let _turn = self.node.starts.acquire().await;
+        let made = self.node.runtime.create_container(&self.sandbox_id, config, sandbox).await;
+        made.map_err(|e| failed("CreateContainerError", e.to_string()))
+    }
+
+    fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {
+        let resolv = std::fs::read_to_string(&self.node.settings.resolv_conf).unwrap_or_default();
+        let cgroup = self.node.cgroups.of_pod(&self.pod);
+        sandbox::config(&self.pod, &self.node.settings, cgroup, self.sandbox_attempt, &resolv)
+    }
+
+    async fn launch(&self, id: &str) -> Result<(), NotStarted> {
+        let _turn = self.node.starts.acquire().await;
+        let started = self.node.runtime.start_container(id).await;
+        started.map_err(|e| NotStarted { made: true, ..failed("RunContainerError", e.to_string()) })
+    }
+
+    async fn look(&self, id: &str) -> Result<Instance, NotStarted> {
+        let made = |why: String| NotStarted { made: true, ..failed("RunContainerError", why) };
+        let found = instance(&self.node, &self.pod, id).await.map_err(|e| made(e.to_string()))?;
+        found.ok_or_else(|| made("the container vanished".into()))
+    }
+
+    async fn post_start(
+        &self,
+        spec: &Container,
+        about: &ObjectReference,
+        running: &Instance,
+    ) -> Result<(), NotStarted> {
+        let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+        // Nobody listens only when the pod is gone.
+        let _ = self.inbox.send(Message::Started(running.clone()));
+        let ip = self.addresses.pod_ips.first().map(String::as_str).unwrap_or_default();
+        let handler = handler_of_lifecycle(hook, spec, ip);
+        let commands = ContainerCommands { node: self.node.clone(), id: running.id.clone() };
+        let outcome = tokio::select! {
+            () = self.over.cancelled() => return Ok(()),
+            outcome = node_probes::check(&handler, hook_limit(&handler), &commands) => outcome,
+        };
+        let why = match outcome {
+            Outcome::Answer(node_probes::Health::Healthy, _) => return Ok(()),
+            Outcome::Answer(node_probes::Health::Unhealthy, why) | Outcome::Unknown(why) => why,
+        };
+        self.node.recorder.warning(about, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
+        self.node.recorder.normal(about, "Killing", "FailedPostStartHook");
+        let grace = Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or_default());
+        if let Err(e) = self.node.runtime.stop_container(&running.id, grace).await {
+            tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
+        }
+        Err(NotStarted { made: true, ..failed("PostStartHookError", why) })
+    }
+}
+
+/// Hooks have no limit of their own but for requests.
+pub(crate) fn hook_limit(handler: &node_probes::Handler) -> Duration {
+    match handler {
+        node_probes::Handler::Exec(_) => Duration::ZERO,
+        _ => Duration::from_secs(30),
+    }
+}

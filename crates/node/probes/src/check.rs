@@ -1,0 +1,83 @@
+//! One try of a handler.
+
+use crate::spec::Handler;
+use crate::thresholds::Health;
+use async_trait::async_trait;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Runs commands inside the container that is asked.
+#[async_trait]
+pub trait CommandRunner: Send + Sync {
+    /// Exit code and output; an error's text and whether it was the time limit.
+    async fn run(&self, command: &[String], timeout: Duration) -> Result<(i32, Vec<u8>), (String, bool)>;
+}
+
+/// What a try gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An answer, with its words.
+    Answer(Health, String),
+    /// None could be had, for reasons that are not the container's.
+    Unknown(String),
+}
+
+impl Outcome {
+    pub(crate) fn failure(text: impl Into<String>) -> Self {
+        Outcome::Answer(Health::Unhealthy, text.into())
+    }
+
+    pub(crate) fn success(text: impl Into<String>) -> Self {
+        Outcome::Answer(Health::Healthy, text.into())
+    }
+}
+
+/// Tries `handler` once within `timeout`.
+pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRunner) -> Outcome {
+    match handler {
+        Handler::Exec(command) => exec(command, timeout, runner).await,
+        Handler::Http { url, headers } => http(url, headers, timeout).await,
+        Handler::Tcp { host, port } => tcp(host, *port, timeout).await,
+        Handler::Grpc { host, port, service } => crate::grpc::check(host, *port, service, timeout).await,
+        Handler::Sleep(time) => {
+            tokio::time::sleep(*time).await;
+            Outcome::success("")
+        }
+        Handler::Invalid(why) => Outcome::Unknown(why.clone()),
+    }
+}
+
+async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner) -> Outcome {
+    match runner.run(command, timeout).await {
+        Ok((0, output)) => Outcome::success(words(&output)),
+        Ok((_, output)) => Outcome::failure(words(&output)),
+        Err((_, true)) => Outcome::failure(format!(
+            "command timed out: {:?} timed out after {}s",
+            command.join(" "),
+            timeout.as_secs()
+        )),
+        Err((why, false)) => Outcome::Unknown(why),
+    }
+}
+
+/// Output of a command is kept short in messages.
+fn words(output: &[u8]) -> String {
+    const LIMIT: usize = 10 * 1024;
+    String::from_utf8_lossy(output.get(..LIMIT).unwrap_or(output)).into_owned()
+}
+
+async fn http(url: &str, headers: &[(String, String)], timeout: Duration) -> Outcome {
+    match crate::http::http_get(url, headers, timeout).await {
+        Ok(answer) if (200..400).contains(&answer.status) => Outcome::success(answer.body),
+        Ok(answer) => Outcome::failure(format!("HTTP probe failed with statuscode: {}", answer.status)),
+        Err(why) => Outcome::failure(format!("Get {url:?}: {why}")),
+    }
+}
+
+async fn tcp(host: &str, port: u16, timeout: Duration) -> Outcome {
+    match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Outcome::success(""),
+        Ok(Err(e)) => Outcome::failure(format!("dial tcp {host}:{port}: connect: {e}")),
+        Err(_) => Outcome::failure(format!("dial tcp {host}:{port}: i/o timeout")),
+    }
+}

@@ -1,0 +1,126 @@
+//! HTTP requests of probes and hooks: HTTP/1.1, certificates unverified, redirects followed on the same host only.
+
+use base_tls::{ClientTls, client_config};
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use url::Url;
+
+const REDIRECTS: usize = 10;
+const BODY: usize = 10 * 1024;
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAnswer {
+    /// Status code.
+    pub status: u16,
+    /// At most 10 KiB of the body.
+    pub body: String,
+}
+
+/// GETs `url` within `timeout`.
+///
+/// # Errors
+/// Why no answer was had, as text for an event.
+pub async fn http_get(url: &str, headers: &[(String, String)], timeout: Duration) -> Result<HttpAnswer, String> {
+    let all = follow(url, headers);
+    tokio::time::timeout(timeout, all)
+        .await
+        .unwrap_or_else(|_| Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()))
+}
+
+async fn follow(url: &str, headers: &[(String, String)]) -> Result<HttpAnswer, String> {
+    let mut url = Url::parse(url).map_err(|e| e.to_string())?;
+    for _ in 0..REDIRECTS {
+        let (answer, location) = once(&url, headers).await?;
+        let next = location.filter(|_| (300..400).contains(&answer.status)).and_then(|l| url.join(&l).ok());
+        match next {
+            Some(next) if next.host_str() == url.host_str() => url = next,
+            // To another host: the container answered, and whoever is there is not asked.
+            _ => return Ok(answer),
+        }
+    }
+    Err("stopped after 10 redirects".into())
+}
+
+async fn once(url: &Url, headers: &[(String, String)]) -> Result<(HttpAnswer, Option<String>), String> {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or(80);
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let stream =
+        TcpStream::connect((address, port)).await.map_err(|e| format!("dial tcp {host}:{port}: connect: {e}"))?;
+    if url.scheme() != "https" {
+        return request(stream, url, headers).await;
+    }
+    let tls = ClientTls { insecure: true, ..ClientTls::default() };
+    let config = client_config(&tls).map_err(|e| e.to_string())?;
+    let name = ServerName::try_from(address.to_owned()).map_err(|e| e.to_string())?;
+    let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await.map_err(|e| e.to_string())?;
+    request(stream, url, headers).await
+}
+
+async fn request<T>(io: T, url: &Url, headers: &[(String, String)]) -> Result<(HttpAnswer, Option<String>), String>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| e.to_string())?;
+    let driver = tokio::spawn(connection);
+    let target = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    let mut request = http::Request::get(target).body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
+    *request.headers_mut() = header_map(url, headers);
+    let result = answer(&mut sender, request).await;
+    driver.abort();
+    result
+}
+
+async fn answer(
+    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
+    request: http::Request<Empty<Bytes>>,
+) -> Result<(HttpAnswer, Option<String>), String> {
+    let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
+    let status = response.status().as_u16();
+    let location = response.headers().get(LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
+    let body = Limited::new(response.into_body(), BODY).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    Ok((HttpAnswer { status, body: String::from_utf8_lossy(&body).into_owned() }, location))
+}
+
+fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            // Only one Host may be sent; of all others several are fine.
+            if name == HOST {
+                map.insert(name, value)
+            } else {
+                map.append(name, value);
+                None
+            };
+        }
+    }
+    let authority = match url.port() {
+        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
+        None => url.host_str().unwrap_or_default().to_owned(),
+    };
+    let defaults = [(HOST, authority.as_str()), (USER_AGENT, "kube-probe/1.36"), (ACCEPT, "*/*")];
+    for (name, value) in defaults {
+        if let (false, Ok(value)) = (map.contains_key(&name), HeaderValue::try_from(value)) {
+            map.insert(name, value);
+        }
+    }
+    // An empty value takes the default away.
+    for name in [USER_AGENT, ACCEPT] {
+        if map.get(&name).is_some_and(HeaderValue::is_empty) {
+            map.remove(&name);
+        }
+    }
+    map
+}

@@ -1,0 +1,179 @@
+//! Probes with everything resolved: named ports, defaults, where to connect.
+
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::time::Duration;
+
+/// What a probe decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProbeKind {
+    /// Whether the container has started; the others wait for it.
+    Startup,
+    /// Whether the container must be started again.
+    Liveness,
+    /// Whether the container takes traffic.
+    Readiness,
+}
+
+impl ProbeKind {
+    /// The word in events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProbeKind::Startup => "Startup",
+            ProbeKind::Liveness => "Liveness",
+            ProbeKind::Readiness => "Readiness",
+        }
+    }
+}
+
+/// How a container is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handler {
+    /// A command inside it.
+    Exec(Vec<String>),
+    /// An HTTP request.
+    Http {
+        /// Full URL; certificates are not verified.
+        url: String,
+        /// Headers, in order.
+        headers: Vec<(String, String)>,
+    },
+    /// A TCP connection.
+    Tcp {
+        /// Host or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// gRPC's health service.
+    Grpc {
+        /// Address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// Service to ask for.
+        service: String,
+    },
+    /// Lifecycle hooks only: wait.
+    Sleep(Duration),
+    /// A handler that can't be used: why.
+    Invalid(String),
+}
+
+/// A probe ready to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// What it decides.
+    pub kind: ProbeKind,
+    /// How to ask.
+    pub handler: Handler,
+    /// Wait after the container's start.
+    pub initial_delay: Duration,
+    /// Time between two tries.
+    pub period: Duration,
+    /// Limit of one try.
+    pub timeout: Duration,
+    /// Good answers in a row that are needed.
+    pub success_threshold: u32,
+    /// Bad answers in a row that are needed.
+    pub failure_threshold: u32,
+}
+
+fn seconds(value: Option<i32>, default: u64) -> Duration {
+    Duration::from_secs(value.filter(|v| *v > 0).and_then(|v| u64::try_from(v).ok()).unwrap_or(default))
+}
+
+fn count(value: Option<i32>, default: u32) -> u32 {
+    value.filter(|v| *v > 0).and_then(|v| u32::try_from(v).ok()).unwrap_or(default)
+}
+
+impl ProbeSpec {
+    /// Resolves a probe of `container` in a pod at `pod_ip`.
+    pub fn new(kind: ProbeKind, probe: &Probe, container: &Container, pod_ip: &str) -> Self {
+        ProbeSpec {
+            kind,
+            handler: handler_of_probe(probe, container, pod_ip),
+            initial_delay: seconds(probe.initial_delay_seconds, 0),
+            period: seconds(probe.period_seconds, 10),
+            timeout: seconds(probe.timeout_seconds, 1),
+            success_threshold: count(probe.success_threshold, 1),
+            failure_threshold: count(probe.failure_threshold, 3),
+        }
+    }
+}
+
+fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handler {
+    if let Some(exec) = &probe.exec {
+        return Handler::Exec(exec.command.clone().unwrap_or_default());
+    }
+    if let Some(get) = &probe.http_get {
+        return http_handler(get, container, pod_ip);
+    }
+    if let Some(tcp) = &probe.tcp_socket {
+        return tcp_handler(tcp, container, pod_ip);
+    }
+    if let Some(grpc) = &probe.grpc {
+        return match u16::try_from(grpc.port) {
+            Ok(port) => {
+                Handler::Grpc { host: pod_ip.to_owned(), port, service: grpc.service.clone().unwrap_or_default() }
+            }
+            Err(_) => Handler::Invalid(format!("invalid port {}", grpc.port)),
+        };
+    }
+    Handler::Invalid("the probe has no handler".into())
+}
+
+/// The handler of a postStart or preStop hook.
+pub fn handler_of_lifecycle(hook: &LifecycleHandler, container: &Container, pod_ip: &str) -> Handler {
+    if let Some(exec) = &hook.exec {
+        return Handler::Exec(exec.command.clone().unwrap_or_default());
+    }
+    if let Some(get) = &hook.http_get {
+        return http_handler(get, container, pod_ip);
+    }
+    if let Some(tcp) = &hook.tcp_socket {
+        return tcp_handler(tcp, container, pod_ip);
+    }
+    if let Some(sleep) = &hook.sleep {
+        return Handler::Sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)));
+    }
+    Handler::Invalid("the hook has no handler".into())
+}
+
+fn http_handler(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Handler {
+    let port = match port_of(&get.port, container) {
+        Ok(port) => port,
+        Err(why) => return Handler::Invalid(why),
+    };
+    let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
+    let host = get.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let path = get.path.as_deref().unwrap_or("/");
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+    Handler::Http { url: format!("{scheme}://{host}:{port}{slash}{path}"), headers }
+}
+
+fn tcp_handler(tcp: &TCPSocketAction, container: &Container, pod_ip: &str) -> Handler {
+    match port_of(&tcp.port, container) {
+        Ok(port) => {
+            let host = tcp.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip);
+            Handler::Tcp { host: host.to_owned(), port }
+        }
+        Err(why) => Handler::Invalid(why),
+    }
+}
+
+fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name));
+            match named.map(|p| p.container_port).or_else(|| name.parse().ok()) {
+                Some(number) => number,
+                None => return Err(format!("no port is named {name:?} in container {}", container.name)),
+            }
+        }
+    };
+    u16::try_from(number).ok().filter(|p| *p > 0).ok_or_else(|| format!("invalid port {number}"))
+}

@@ -1,0 +1,57 @@
+//! One probe of one container instance, from its start to its end.
+
+use crate::check::{CommandRunner, Outcome, check};
+use crate::spec::{ProbeKind, ProbeSpec};
+use crate::thresholds::{Health, Thresholds};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// What a probe has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeReport {
+    /// A single bad answer, for an event.
+    Failed(String),
+    /// A single try without an answer, for an event.
+    Errored(String),
+    /// The verdict changed, or came for the first time.
+    Verdict(Health, String),
+}
+
+/// Asks again and again until the verdict makes it needless (startup: any; liveness: unhealthy). `age` is how long the
+/// container runs already. Ends early when dropped.
+pub async fn run<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRunner, mut report: F)
+where
+    F: FnMut(ProbeReport) + Send,
+{
+    tokio::time::sleep(spec.initial_delay.saturating_sub(age)).await;
+    let mut counts = Thresholds::new(spec.success_threshold, spec.failure_threshold);
+    let mut verdict = None;
+    let mut ticks = interval(spec.period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (answer, text) = match check(&spec.handler, spec.timeout, runner).await {
+            Outcome::Answer(answer, text) => (answer, text),
+            Outcome::Unknown(why) => {
+                report(ProbeReport::Errored(why));
+                continue;
+            }
+        };
+        if answer == Health::Unhealthy {
+            report(ProbeReport::Failed(text.clone()));
+        }
+        let Some(new) = counts.observe(answer) else { continue };
+        if verdict != Some(new) {
+            verdict = Some(new);
+            report(ProbeReport::Verdict(new, text));
+        }
+        let last = match spec.kind {
+            ProbeKind::Startup => true,
+            ProbeKind::Liveness => new == Health::Unhealthy,
+            ProbeKind::Readiness => false,
+        };
+        if last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Calls to the runtime service. One HTTP/2 connection, made when first needed and again when it broke.
+
+use crate::error::{Result, RuntimeError};
+use crate::v1::image_service_client::ImageServiceClient;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+use crate::v1::*;
+use hyper_util::rt::TokioIo;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+
+const SHORT: Duration = Duration::from_secs(120);
+/// A sandbox waits for CNI; upstream's limit for its creation is twice the usual one.
+const LONG: Duration = Duration::from_secs(240);
+const MESSAGE: usize = 16 * 1024 * 1024;
+
+/// A handle on the runtime; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    pub(crate) channel: Channel,
+    socket: PathBuf,
+}
+
+/// What a command run in a container left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output and then standard error, as probes report it.
+    pub output: Vec<u8>,
+}
+
+impl Runtime {
+    /// A handle for `unix:///path/to.sock` (or a bare path). Nothing is connected yet.
+    ///
+    /// # Errors
+    /// The endpoint is no Unix socket.
+    pub fn new(endpoint: &str) -> Result<Self> {
+        let refuse = |why: &str| RuntimeError::Endpoint { endpoint: endpoint.to_owned(), why: why.to_owned() };
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        if !path.starts_with('/') {
+            return Err(refuse("give a Unix socket, for instance unix:///run/containerd/containerd.sock"));
+        }
+        let socket = PathBuf::from(path);
+        let connector = {
+            let socket = socket.clone();
+            tower::service_fn(move |_| {
+                let socket = socket.clone();
+                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            })
+        };
+        let endpoint = Endpoint::from_static("http://localhost");
+        Ok(Runtime { channel: endpoint.connect_with_connector_lazy(connector), socket })
+    }
+
+    /// The socket's path.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+    }
+
+    pub(crate) fn image(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+    }
+
+    /// Name and version of the runtime.
+    pub async fn version(&self) -> Result<VersionResponse> {
+        let request = limited(VersionRequest { version: "v1".into() }, Duration::from_secs(5));
+        Ok(self.runtime().version(request).await?.into_inner())
+    }
+
+    /// Whether the runtime and its network are ready.
+    pub async fn status(&self) -> Result<RuntimeStatus> {
+        let request = limited(StatusRequest { verbose: false }, Duration::from_secs(10));
+        Ok(self.runtime().status(request).await?.into_inner().status.unwrap_or_default())
+    }
+
+    /// Makes and starts a pod's sandbox; its id.
+    pub async fn run_sandbox(&self, config: PodSandboxConfig, handler: String) -> Result<String> {
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler };
+        Ok(self.runtime().run_pod_sandbox(limited(request, LONG)).await?.into_inner().pod_sandbox_id)
+    }
+
+    /// Stops a sandbox and frees its network; done already is no error.
+    pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        gone_is_done(self.runtime().stop_pod_sandbox(limited(request, LONG)).await)
+    }
+
+    /// Removes a sandbox and its containers; done already is no error.
+    pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        gone_is_done(self.runtime().remove_pod_sandbox(limited(request, SHORT)).await)
+    }
+
+    /// All sandboxes, or those of one pod.
+    pub async fn sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<PodSandbox>> {
+        let filter = PodSandboxFilter { label_selector: selector(pod_uid), ..Default::default() };
+        let request = limited(ListPodSandboxRequest { filter: Some(filter) }, SHORT);
+        Ok(self.runtime().list_pod_sandbox(request).await?.into_inner().items)
+    }
+
+    /// A sandbox in full.
+    pub async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
+        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let answer = self.runtime().pod_sandbox_status(limited(request, SHORT)).await?.into_inner();
+        Ok(answer.status.unwrap_or_default())
+    }
+
+    /// Makes a container; its id.
+    pub async fn create_container(
+        &self,
+        sandbox: &str,
+        config: ContainerConfig,
+        sandbox_config: PodSandboxConfig,
+    ) -> Result<String> {
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        Ok(self.runtime().create_container(limited(request, SHORT)).await?.into_inner().container_id)
+    }
+
+    /// Starts a container.
+    pub async fn start_container(&self, id: &str) -> Result<()> {
+        let request = StartContainerRequest { container_id: id.to_owned() };
+        self.runtime().start_container(limited(request, SHORT)).await?;
+        Ok(())
+    }
+
+    /// Sends the stop signal, and after `grace` the kill signal; returns when the container ended.
+    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        let timeout = i64::try_from(grace.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout };
+        gone_is_done(self.runtime().stop_container(limited(request, grace + SHORT)).await)
+    }
+
+    /// Removes a container; done already is no error.
+    pub async fn remove_container(&self, id: &str) -> Result<()> {
+        let request = RemoveContainerRequest { container_id: id.to_owned() };
+        gone_is_done(self.runtime().remove_container(limited(request, SHORT)).await)
+    }
+
+    /// All containers, or those of one pod.
+    pub async fn containers(&self, pod_uid: Option<&str>) -> Result<Vec<Container>> {
+        let filter = ContainerFilter { label_selector: selector(pod_uid), ..Default::default() };
+        let request = limited(ListContainersRequest { filter: Some(filter) }, SHORT);
+        Ok(self.runtime().list_containers(request).await?.into_inner().containers)
+    }
+
+    /// A container in full.
+    pub async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = self.runtime().container_status(limited(request, SHORT)).await?.into_inner();
+        Ok(answer.status.unwrap_or_default())
+    }
+
+    /// Changes a running container's cgroup settings.
+    pub async fn update_resources(&self, id: &str, linux: LinuxContainerResources) -> Result<()> {
+        let request =
+            UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux), ..Default::default() };
+        self.runtime().update_container_resources(limited(request, SHORT)).await?;
+        Ok(())
+    }
+
+    /// Tells the runtime that a log file was moved away.
+    pub async fn reopen_log(&self, id: &str) -> Result<()> {
+        let request = ReopenContainerLogRequest { container_id: id.to_owned() };
+        self.runtime().reopen_container_log(limited(request, SHORT)).await?;
+        Ok(())
+    }
+
+    /// Runs a command to its end; zero `timeout` waits without limit.
+    pub async fn exec_sync(&self, id: &str, command: &[String], timeout: Duration) -> Result<ExecOutput> {
+        let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+        let request = ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
+        let mut request = tonic::Request::new(request);
+        if !timeout.is_zero() {
+            // The runtime's own limit comes first; this one is for a runtime that hangs.
+            request.set_timeout(timeout + Duration::from_secs(15));
+        }
+        let answer = self.runtime().exec_sync(request).await?.into_inner();
+        let mut output = answer.stdout;
+        output.extend(answer.stderr);
+        Ok(ExecOutput { code: answer.exit_code, output })
+    }
+
+    /// URL of the runtime's streaming server for a command.
+    pub async fn exec(&self, request: ExecRequest) -> Result<String> {
+        Ok(self.runtime().exec(limited(request, SHORT)).await?.into_inner().url)
+    }
+
+    /// URL of the runtime's streaming server for a container's main process.
+    pub async fn attach(&self, request: AttachRequest) -> Result<String> {
+        Ok(self.runtime().attach(limited(request, SHORT)).await?.into_inner().url)
+    }
+
+    /// URL of the runtime's streaming server for ports of a pod.
+    pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String> {
+        let request = PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
+        Ok(self.runtime().port_forward(limited(request, SHORT)).await?.into_inner().url)
+    }
+
+    /// What every container uses now.
+    pub async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
+        let request = limited(ListContainerStatsRequest { filter: None }, SHORT);
+        Ok(self.runtime().list_container_stats(request).await?.into_inner().stats)
+    }
+}
+
+pub(crate) fn limited<T>(message: T, limit: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(limit);
+    request
+}
+
+fn selector(pod_uid: Option<&str>) -> std::collections::HashMap<String, String> {
+    pod_uid.map(|uid| (crate::labels::POD_UID.to_owned(), uid.to_owned())).into_iter().collect()
+}
+
+fn gone_is_done<T>(answer: std::result::Result<T, tonic::Status>) -> Result<()> {
+    match answer.map_err(RuntimeError::from) {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}

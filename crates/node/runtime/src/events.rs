@@ -1,0 +1,136 @@
+//! Learning that containers changed without asking again and again.
+//!
+//! Three sources, best first: CRI's own `GetContainerEvents`; containerd's event stream, which containerd versions
+//! before 1.7 offer on the same socket; none, and then the caller lists at intervals.
+
+use crate::client::Runtime;
+use crate::error::Result;
+use futures::{Stream, StreamExt};
+use prost::Message;
+use proto_cri::containerd_events::events_client::EventsClient;
+use proto_cri::containerd_events::{Envelope, SubscribeRequest, TaskEvent};
+use proto_cri::v1::{ContainerEventResponse, GetEventsRequest};
+use std::pin::Pin;
+
+const OUT_OF_MEMORY: &str = "/tasks/oom";
+
+/// Something happened to a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The container or sandbox.
+    pub id: String,
+    /// Its pod, where the runtime says so.
+    pub pod_uid: Option<String>,
+    /// Memory ran out: the runtime may learn that only after it told the end.
+    pub out_of_memory: bool,
+}
+
+/// A live source of changes.
+pub struct EventSource {
+    /// Which source it is, for the log.
+    pub name: &'static str,
+    /// The changes; it ends when the connection does.
+    pub changes: Pin<Box<dyn Stream<Item = Change> + Send>>,
+}
+
+impl Runtime {
+    /// The best source that the runtime has; None when it has none.
+    ///
+    /// # Errors
+    /// The runtime can't be reached.
+    pub async fn events(&self) -> Result<Option<EventSource>> {
+        match self.cri_events().await {
+            Err(e) if e.is_unimplemented() => {}
+            other => return other.map(Some),
+        }
+        match self.containerd_events().await {
+            Err(e) if e.is_unimplemented() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    async fn cri_events(&self) -> Result<EventSource> {
+        let mut client = self.runtime();
+        let call = async move { client.get_container_events(GetEventsRequest {}).await };
+        Ok(EventSource { name: "CRI events", changes: opened(call, |event| Some(of_cri(event))).await? })
+    }
+
+    async fn containerd_events(&self) -> Result<EventSource> {
+        let topics = ["/tasks/exit", OUT_OF_MEMORY];
+        let filters = topics.iter().map(|topic| format!("topic==\"{topic}\",namespace==k8s.io")).collect();
+        let mut client = EventsClient::new(self.channel.clone());
+        let call = async move { client.subscribe(SubscribeRequest { filters }).await };
+        Ok(EventSource { name: "containerd's events", changes: opened(call, of_containerd).await? })
+    }
+}
+
+type Answer<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
+
+/// Opens a stream. Servers written in Go send headers with the first message only, so a call without an answer after a
+/// moment is taken for one that works; one that is not known fails at once.
+async fn opened<T, F>(call: F, change: fn(T) -> Option<Change>) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>>
+where
+    T: Send + 'static,
+    F: Future<Output = Answer<T>> + Send + 'static,
+{
+    let mut call = Box::pin(call);
+    let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut call).await;
+    let later = async move {
+        match early {
+            Ok(answer) => answer,
+            Err(_) => call.await,
+        }
+    };
+    let mut later = Box::pin(later);
+    let stream = match futures::poll!(&mut later) {
+        std::task::Poll::Ready(answer) => {
+            let mut stream = answer?.into_inner().peekable();
+            let first = tokio::time::timeout(std::time::Duration::from_millis(300), Pin::new(&mut stream).peek()).await;
+            if let Ok(Some(Err(status))) = first {
+                return Err(status.clone().into());
+            }
+            stream.boxed()
+        }
+        std::task::Poll::Pending => futures::stream::once(later)
+            .filter_map(|answer| async { answer.ok().map(tonic::Response::into_inner) })
+            .flatten()
+            .boxed(),
+    };
+    Ok(Box::pin(
+        stream
+            .take_while(|event| futures::future::ready(event.is_ok()))
+            .filter_map(move |event| async move { event.ok().and_then(change) }),
+    ))
+}
+
+fn of_cri(event: ContainerEventResponse) -> Change {
+    let uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
+    Change { id: event.container_id, pod_uid: uid.filter(|u| !u.is_empty()), out_of_memory: false }
+}
+
+fn of_containerd(envelope: Envelope) -> Option<Change> {
+    let out_of_memory = envelope.topic == OUT_OF_MEMORY;
+    let event = TaskEvent::decode(envelope.event?.value.as_slice()).ok()?;
+    // The end of a command that was run inside a container is an exit too, under the command's own id.
+    let main = event.id.is_empty() || event.id == event.container_id;
+    main.then_some(Change { id: event.container_id, pod_uid: None, out_of_memory })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(topic: &str, container: &str, process: &str) -> Option<Change> {
+        let event = TaskEvent { container_id: container.into(), id: process.into() };
+        let event = prost_types::Any { type_url: String::new(), value: event.encode_to_vec() };
+        of_containerd(Envelope { topic: topic.into(), event: Some(event), ..Envelope::default() })
+    }
+
+    #[test]
+    fn events_of_containerd() {
+        let change = |out_of_memory| Some(Change { id: "c".into(), pod_uid: None, out_of_memory });
+        assert_eq!(told("/tasks/exit", "c", "c"), change(false));
+        assert_eq!(told("/tasks/oom", "c", ""), change(true));
+        assert_eq!(told("/tasks/exit", "c", "a command run inside"), None);
+    }
+}

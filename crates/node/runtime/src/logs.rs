@@ -1,0 +1,140 @@
+//! Container log files in CRI's format: `TIME stdout|stderr F|P TEXT`, where P marks a part of a longer line.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// One record of a log file, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Time as written, RFC 3339 with nanoseconds.
+    pub time: &'a str,
+    /// Whether it came from standard error.
+    pub stderr: bool,
+    /// Whether the line goes on in the next record.
+    pub partial: bool,
+    /// The text, without a line end.
+    pub text: &'a [u8],
+}
+
+/// Reads one line of a log file (with or without its line end).
+pub fn parse(line: &[u8]) -> Option<Record<'_>> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut parts = line.splitn(4, |b| *b == b' ');
+    let time = std::str::from_utf8(parts.next()?).ok()?;
+    let stderr = match parts.next()? {
+        b"stdout" => false,
+        b"stderr" => true,
+        _ => return None,
+    };
+    let tags = parts.next()?;
+    let partial = tags.split(|b| *b == b':').next() == Some(b"P");
+    Some(Record { time, stderr, partial, text: parts.next().unwrap_or_default() })
+}
+
+/// The end of a log: at most `lines` lines and `bytes` bytes of text, as a termination message.
+///
+/// # Errors
+/// The file can't be read.
+pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut file = std::fs::File::open(path)?;
+    let size = file.metadata()?.len();
+    // A record has some fifty bytes beside its text.
+    let window = (bytes + lines * 64) as u64;
+    file.seek(SeekFrom::Start(size.saturating_sub(window)))?;
+    let mut raw = Vec::new();
+    file.read_to_end(&mut raw)?;
+    let mut records: Vec<&[u8]> = raw.split_inclusive(|b| *b == b'\n').collect();
+    if size > window && !records.is_empty() {
+        records.remove(0);
+    }
+    let mut text = Vec::new();
+    let skip = records.len().saturating_sub(lines);
+    for record in records.into_iter().skip(skip).filter_map(parse) {
+        text.extend_from_slice(record.text);
+        if !record.partial {
+            text.push(b'\n');
+        }
+    }
+    let cut = text.len().saturating_sub(bytes);
+    Ok(text.split_off(cut))
+}
+
+/// Byte offset where the last `lines` whole lines of the file begin. Parts of one line count once.
+///
+/// # Errors
+/// The file can't be read.
+pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<u64> {
+    const BLOCK: u64 = 64 * 1024;
+    let end = file.seek(SeekFrom::End(0))?;
+    let (mut from, mut found, mut later_start) = (end, 0u64, end);
+    let mut tail: Vec<u8> = Vec::new();
+    while from > 0 {
+        let size = BLOCK.min(from);
+        from -= size;
+        let mut block = vec![0; usize::try_from(size).unwrap_or_default()];
+        file.seek(SeekFrom::Start(from))?;
+        file.read_exact(&mut block)?;
+        block.extend_from_slice(&tail);
+        // Whole records of this window, from the last to the first.
+        let first_break = if from == 0 { Some(0) } else { block.iter().position(|b| *b == b'\n').map(|i| i + 1) };
+        let Some(first) = first_break else {
+            tail = block;
+            continue;
+        };
+        let mut stop = block.len();
+        while stop > first {
+            let start = block
+                .get(first..stop - 1)
+                .and_then(|b| b.iter().rposition(|b| *b == b'\n'))
+                .map_or(first, |i| first + i + 1);
+            let record = block.get(start..stop).unwrap_or_default();
+            if parse(record).is_some_and(|r| !r.partial) {
+                if found == lines {
+                    return Ok(later_start);
+                }
+                found += 1;
+            }
+            later_start = from + start as u64;
+            stop = start;
+        }
+        tail = block.get(..first).unwrap_or_default().to_vec();
+    }
+    Ok(if lines == 0 { end } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::io::Write;
+
+    const LOG: &str = "2026-01-01T00:00:00.1Z stdout F one\n2026-01-01T00:00:00.2Z stderr P tw\n\
+                       2026-01-01T00:00:00.3Z stderr F o\n2026-01-01T00:00:00.4Z stdout F \n";
+
+    #[test]
+    fn records_are_read() {
+        let got = parse(b"T stdout P a b").unwrap();
+        assert_eq!((got.time, got.stderr, got.partial, got.text), ("T", false, true, b"a b".as_slice()));
+        assert_eq!(parse(b"garbage"), None);
+    }
+
+    #[test]
+    fn ends_of_logs() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(LOG.as_bytes()).unwrap();
+        assert_eq!(tail(file.path(), 80, 2048).unwrap(), b"one\ntwo\n\n");
+        assert_eq!(tail(file.path(), 80, 5).unwrap(), b"two\n\n");
+        let starts: Vec<usize> = LOG
+            .split_inclusive('\n')
+            .scan(0, |at, l| {
+                let s = *at;
+                *at += l.len();
+                Some(s)
+            })
+            .collect();
+        let mut handle = file.reopen().unwrap();
+        for (lines, want) in [(0, LOG.len()), (1, starts[3]), (2, starts[1]), (3, 0), (9, 0)] {
+            assert_eq!(tail_offset(&mut handle, lines).unwrap(), want as u64, "{lines} lines");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Who asks, and whether they may: client certificates of the cluster's CA, tokens by TokenReview, permission by
+//! SubjectAccessReview. Answers of the API server are kept for a short time.
+
+use base_tls::ClientCa;
+use client::Client;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::backend::Failure;
+
+const KEPT: usize = 4096;
+const TOKEN: Duration = Duration::from_secs(120);
+const ALLOWED: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(30);
+
+/// How access is judged.
+#[derive(Clone, Debug)]
+pub struct AccessOptions {
+    /// CA of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Let requests without credentials in as `system:anonymous`.
+    pub anonymous: bool,
+    /// Show tokens to the API server.
+    pub tokens: bool,
+    /// Ask the API server whether a client may; otherwise whoever is known may.
+    pub authorize: bool,
+    /// Name of this node.
+    pub node: String,
+}
+
+/// A client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct User {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+}
+
+type Question = (User, &'static str, &'static str);
+
+/// The judge.
+pub struct Access {
+    options: AccessOptions,
+    ca: Option<ClientCa>,
+    client: Option<Client>,
+    tokens: Mutex<HashMap<String, (Instant, Option<User>)>>,
+    answers: Mutex<HashMap<Question, (Instant, bool)>>,
+}
+
+impl Access {
+    /// # Errors
+    /// The CA file can't be used.
+    pub fn new(options: AccessOptions, client: Option<Client>) -> Result<Self, base_tls::TlsError> {
+        let ca = options.client_ca.as_deref().map(ClientCa::load).transpose()?;
+        Ok(Access { options, ca, client, tokens: Mutex::default(), answers: Mutex::default() })
+    }
+
+    /// Lets a request pass or says why not.
+    pub(crate) async fn check(&self, parts: &Parts) -> Result<(), Failure> {
+        let user = self.user(parts).await.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
+        if !self.options.authorize {
+            return Ok(());
+        }
+        let (verb, subresource) = attributes(&parts.method, parts.uri.path());
+        if self.allowed(&user, verb, subresource).await? || self.allowed(&user, verb, "proxy").await? {
+            return Ok(());
+        }
+        let message = format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource} proxy])",
+            user.name
+        );
+        Err(Failure::new(StatusCode::FORBIDDEN, message))
+    }
+
+    async fn user(&self, parts: &Parts) -> Option<User> {
+        let peer = parts.extensions.get::<base_serve::Peer>();
+        if let (Some(ca), Some(peer)) = (&self.ca, peer.filter(|p| !p.certificates.is_empty()))
+            && ca.verify(&peer.certificates)
+        {
+            return peer.certificates.first().and_then(|leaf| of_certificate(leaf));
+        }
+        let header = parts.headers.get(http::header::AUTHORIZATION).and_then(|h| h.to_str().ok());
+        if let Some(token) = header.and_then(|h| h.strip_prefix("Bearer ")) {
+            return self.of_token(token.trim()).await;
+        }
+        self.options.anonymous.then(|| User {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..User::default()
+        })
+    }
+
+    async fn of_token(&self, token: &str) -> Option<User> {
+        if !self.options.tokens || token.is_empty() {
+            return None;
+        }
+        if let Some((at, user)) = self.tokens.lock().get(token)
+            && at.elapsed() < TOKEN
+        {
+            return user.clone();
+        }
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = self.client.as_ref()?.api::<TokenReview>().review(&review).await;
+        let status = answer.map_err(|e| tracing::warn!(error = %e, "a token can't be reviewed")).ok()?.status?;
+        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|u| User {
+            name: u.username.unwrap_or_default(),
+            uid: u.uid.unwrap_or_default(),
+            groups: u.groups.unwrap_or_default(),
+        });
+        keep(&self.tokens, token.to_owned(), user.clone());
+        user
+    }
+
+    async fn allowed(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, Failure> {
+        let question = (user.clone(), verb, subresource);
+        if let Some((at, allowed)) = self.answers.lock().get(&question)
+            && at.elapsed() < if *allowed { ALLOWED } else { DENIED }
+        {
+            return Ok(*allowed);
+        }
+        let unavailable =
+            |why: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization error: {why}"));
+        let client = self.client.as_ref().ok_or_else(|| unavailable("no API server to ask".into()))?;
+        let answer = client.api::<SubjectAccessReview>().review(&self.review(user, verb, subresource)).await;
+        let allowed = match answer {
+            Ok(review) => review.status.is_some_and(|s| s.allowed),
+            Err(e) => {
+                tracing::warn!(error = %e, "access can't be reviewed");
+                return Err(unavailable("the API server can't be asked".into()));
+            }
+        };
+        keep(&self.answers, question, allowed);
+        Ok(allowed)
+    }
+
+    fn review(&self, user: &User, verb: &str, subresource: &str) -> SubjectAccessReview {
+        SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                uid: Some(user.uid.clone()).filter(|u| !u.is_empty()),
+                groups: Some(user.groups.clone()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some(verb.to_owned()),
+                    version: Some("v1".into()),
+                    resource: Some("nodes".into()),
+                    subresource: Some(subresource.to_owned()),
+                    name: Some(self.options.node.clone()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        }
+    }
+}
+
+fn keep<K: std::hash::Hash + Eq, V>(map: &Mutex<HashMap<K, (Instant, V)>>, key: K, value: V) {
+    let mut map = map.lock();
+    if map.len() >= KEPT {
+        map.clear();
+    }
+    map.insert(key, (Instant::now(), value));
+}
+
+fn of_certificate(leaf: &[u8]) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    groups.push("system:authenticated".into());
+    Some(User { name, uid: String::new(), groups })
+}
+
+/// Verb and subresource of a request (KEP-2862's finer subresources first; `proxy` stands for all).
+fn attributes(method: &Method, path: &str) -> (&'static str, &'static str) {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let stream = matches!(first, "exec" | "attach" | "portForward" | "run" | "cri");
+    let verb = match method.as_str() {
+        _ if stream => "create",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "get",
+    };
+    let subresource = match first {
+        "stats" => "stats",
+        "metrics" => "metrics",
+        "logs" => "log",
+        "pods" | "runningpods" => "pods",
+        "healthz" => "healthz",
+        "configz" => "configz",
+        _ => "proxy",
+    };
+    (verb, subresource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_create_by_any_method() {
+        for (method, path, want) in [
+            (Method::GET, "/exec/ns/p/c", ("create", "proxy")),
+            (Method::GET, "/pods", ("get", "pods")),
+            (Method::GET, "/containerLogs/ns/p/c", ("get", "proxy")),
+            (Method::GET, "/stats/summary", ("get", "stats")),
+            (Method::POST, "/run/ns/p/c", ("create", "proxy")),
+        ] {
+            assert_eq!(attributes(&method, path), want, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `/containerLogs`: reading a log file from the right place on, and following it while its container runs.
+//!
+//! A follower keeps the file open that it reads: when the log is rotated it reads the old file to its end and goes on
+//! with the new one of the same name.
+
+use crate::backend::{Failure, LogQuery, LogSource};
+use crate::reply::Reply;
+use bytes::Bytes;
+use futures::channel::mpsc;
+use futures::{SinkExt, StreamExt};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use node_runtime::FolderWatch;
+use node_runtime::logs::{parse, tail_offset};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+const CHUNK: usize = 64 * 1024;
+/// A follower that was told of no change looks whether its container still runs.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Answers with the log.
+pub(crate) fn answer(source: LogSource, query: LogQuery) -> Result<Reply, Failure> {
+    let mut file = open(&source.path)?;
+    let start = match query.tail {
+        Some(lines) => tail_offset(&mut file, lines).map_err(|e| internal(&e))?,
+        None => 0,
+    };
+    file.seek(SeekFrom::Start(start)).map_err(|e| internal(&e))?;
+    let (sender, receiver) = mpsc::channel::<Bytes>(4);
+    tokio::spawn(async move {
+        let reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
+        feed(source, file, reader, sender).await;
+    });
+    let frames = receiver.map(|data| Ok(Frame::data(data)));
+    let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    Ok(response)
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Failure::not_found(format!("failed to open log file {:?}: no such file or directory", path.display()))
+        }
+        _ => internal(&e),
+    })
+}
+
+fn internal(e: &std::io::Error) -> Failure {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to read the log: {e}"))
+}
+
+async fn feed(source: LogSource, mut file: File, mut reader: Reader, mut sender: mpsc::Sender<Bytes>) {
+    let mut watch =
+        source.path.parent().filter(|_| reader.query.follow).and_then(|folder| FolderWatch::new(folder).ok());
+    loop {
+        // What was written before the container ended is read after it was seen to have ended.
+        let alive = reader.query.follow && (source.alive)();
+        loop {
+            let mut buffer = vec![0u8; CHUNK];
+            let Ok(count) = file.read(&mut buffer) else { return };
+            if count == 0 {
+                break;
+            }
+            let text = reader.take(buffer.get(..count).unwrap_or_default());
+            if !text.is_empty() && sender.send(text.into()).await.is_err() {
+                return;
+            }
+            if reader.left == 0 {
+                return;
+            }
+        }
+        if let Some(next) = rotated(&file, &source.path) {
+            file = next;
+            continue;
+        }
+        if !alive || sender.is_closed() {
+            return;
+        }
+        match &mut watch {
+            Some(watch) => drop(tokio::time::timeout(LOOK, watch.changed()).await),
+            None => tokio::time::sleep(LOOK).await,
+        }
+    }
+}
+
+/// The new file, if the path leads to another one than is read.
+fn rotated(file: &File, path: &Path) -> Option<File> {
+    let next = File::open(path).ok()?;
+    let same = file.metadata().ok()?.ino() == next.metadata().ok()?.ino();
+    (!same).then_some(next)
+}
+
+struct Reader {
+    query: LogQuery,
+    left: u64,
+    pending: Vec<u8>,
+    /// The next record begins a line.
+    fresh: bool,
+}
+
+impl Reader {
+    /// Takes raw bytes of the file; the text that follows from whole records.
+    fn take(&mut self, data: &[u8]) -> Vec<u8> {
+        let mut raw = std::mem::take(&mut self.pending);
+        raw.extend_from_slice(data);
+        let mut text = Vec::new();
+        let whole = raw.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        for line in raw.get(..whole).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
+            self.record(line, &mut text);
+        }
+        self.pending = raw.split_off(whole);
+        let limit = usize::try_from(self.left).unwrap_or(usize::MAX);
+        text.truncate(limit);
+        self.left -= text.len() as u64;
+        text
+    }
+
+    fn record(&mut self, line: &[u8], text: &mut Vec<u8>) {
+        let Some(record) = parse(line) else { return };
+        let begins = std::mem::replace(&mut self.fresh, !record.partial);
+        if self.query.stderr.is_some_and(|stderr| stderr != record.stderr) {
+            return;
+        }
+        // A record at the very time is not younger than it.
+        if let Some(since) = self.query.since
+            && record.time.parse::<jiff::Timestamp>().is_ok_and(|t| t <= since)
+        {
+            return;
+        }
+        if self.query.timestamps && begins {
+            text.extend_from_slice(record.time.as_bytes());
+            text.push(b' ');
+        }
+        text.extend_from_slice(record.text);
+        if !record.partial {
+            text.push(b'\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: LogQuery, log: &str) -> String {
+        let mut reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
+        let text: Vec<u8> = log.as_bytes().chunks(7).flat_map(|c| reader.take(c)).collect();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    #[test]
+    fn parts_of_a_log() {
+        let log =
+            "2026-01-01T00:00:01Z stdout F one\n2026-01-01T00:00:02Z stderr P t\n2026-01-01T00:00:02Z stderr F wo\n";
+        let since = "2026-01-01T00:00:01Z".parse().ok();
+        for (query, want) in [
+            (LogQuery::default(), "one\ntwo\n"),
+            (LogQuery { since, ..LogQuery::default() }, "two\n"),
+            (LogQuery { limit: Some(5), ..LogQuery::default() }, "one\nt"),
+            (LogQuery { stderr: Some(false), ..LogQuery::default() }, "one\n"),
+            (
+                LogQuery { timestamps: true, ..LogQuery::default() },
+                "2026-01-01T00:00:01Z one\n2026-01-01T00:00:02Z two\n",
+            ),
+        ] {
+            assert_eq!(read(query.clone(), log), want, "{query:?}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Responses.
+
+use crate::backend::Failure;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use std::error::Error;
+
+pub(crate) type Body = BoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+pub(crate) type Reply = Response<Body>;
+
+pub(crate) fn body(data: impl Into<Bytes>) -> Body {
+    Full::new(data.into()).map_err(|never| match never {}).boxed()
+}
+
+pub(crate) fn reply(status: StatusCode, kind: &'static str, data: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(body(data));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+pub(crate) fn text(data: impl Into<Bytes>) -> Reply {
+    reply(StatusCode::OK, "text/plain; charset=utf-8", data)
+}
+
+pub(crate) fn json(value: &serde_json::Value) -> Reply {
+    reply(StatusCode::OK, "application/json", value.to_string())
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Self {
+        reply(failure.status, "text/plain; charset=utf-8", failure.message)
+    }
+}

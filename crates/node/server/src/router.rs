@@ -1,0 +1,207 @@
+//! Paths.
+
+use crate::access::Access;
+use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
+use crate::reply::{Reply, json, reply, text};
+use crate::{logs, stream};
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use jiff::{SignedDuration, Timestamp};
+use percent_encoding::percent_decode_str;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The server.
+pub struct Server {
+    access: Access,
+    backend: Arc<dyn Backend>,
+}
+
+impl Server {
+    /// A server of `backend`, guarded by `access`.
+    pub fn new(access: Access, backend: Arc<dyn Backend>) -> Arc<Self> {
+        Arc::new(Server { access, backend })
+    }
+
+    /// Serves until `shutdown`.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        options: base_serve::Options,
+        shutdown: CancellationToken,
+    ) {
+        let service = service_fn(move |request| {
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        base_serve::serve(listener, options, service, shutdown).await;
+    }
+
+    /// Serves the plain health check until `shutdown`.
+    pub async fn serve_health(listener: TcpListener, shutdown: CancellationToken) {
+        let service = service_fn(|request: Request<Incoming>| async move {
+            let answer = match request.uri().path() {
+                "/healthz" | "/livez" | "/readyz" => text("ok"),
+                _ => Failure::not_found("404 page not found").into(),
+            };
+            Ok::<_, Infallible>(answer)
+        });
+        let options = base_serve::Options { drain: Duration::from_millis(100), ..base_serve::Options::default() };
+        base_serve::serve(listener, options, service, shutdown).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let (parts, body) = request.into_parts();
+        if let Err(e) = self.access.check(&parts).await {
+            return e.into();
+        }
+        self.route(Request::from_parts(parts, body)).await.unwrap_or_else(Reply::from)
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Reply, Failure> {
+        let path = request.uri().path().to_owned();
+        let words: Vec<String> = path
+            .trim_matches('/')
+            .split('/')
+            .map(|word| percent_decode_str(word).decode_utf8_lossy().into_owned())
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let query = Query::of(request.uri().query().unwrap_or_default());
+        match words.as_slice() {
+            ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => Ok(text("ok")),
+            ["pods"] | ["runningpods"] => Ok(json(&self.backend.pods())),
+            ["metrics"] => Ok(reply(StatusCode::OK, OPEN_METRICS, self.backend.metrics())),
+            ["metrics", "resource"] => {
+                Ok(reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(false).await))
+            }
+            ["metrics", "cadvisor"] => {
+                Ok(reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(true).await))
+            }
+            ["metrics", "probes"] => Ok(reply(StatusCode::OK, PLAIN_METRICS, "")),
+            ["stats"] | ["stats", "summary"] => Ok(json(&self.backend.summary().await)),
+            ["configz"] => Ok(json(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))),
+            ["containerLogs", namespace, pod, container] => {
+                let target = target(namespace, pod, None, container);
+                let query = log_query(&query)?;
+                let source = self.backend.log(&target, &query)?;
+                logs::answer(source, query)
+            }
+            ["exec" | "attach" | "portForward" | "run", rest @ ..] => {
+                self.stream(words[0], rest, &query, request).await
+            }
+            _ => Err(Failure::not_found("404 page not found")),
+        }
+    }
+
+    async fn stream(
+        &self,
+        kind: &str,
+        rest: &[&str],
+        query: &Query,
+        request: Request<Incoming>,
+    ) -> Result<Reply, Failure> {
+        let target = match (kind, rest) {
+            ("portForward", [namespace, pod]) => target(namespace, pod, None, ""),
+            ("portForward", [namespace, pod, uid]) => target(namespace, pod, Some(uid), ""),
+            (_, [namespace, pod, container]) => target(namespace, pod, None, container),
+            (_, [namespace, pod, uid, container]) => target(namespace, pod, Some(uid), container),
+            _ => return Err(Failure::not_found("404 page not found")),
+        };
+        if kind == "run" {
+            let command = query.all("cmd").iter().flat_map(|c| c.split_whitespace()).map(str::to_owned).collect();
+            let output = self.backend.run(&target, command, Duration::from_secs(60)).await?;
+            return Ok(text(output));
+        }
+        stream::refuse_unknown_protocols(&request)?;
+        let url = match kind {
+            "portForward" => {
+                let ports =
+                    query.all("port").iter().flat_map(|p| p.split(',')).filter_map(|p| p.parse().ok()).collect();
+                self.backend.port_forward(&target, ports).await?
+            }
+            "attach" => self.backend.attach(&target, options(query)?).await?,
+            _ => self.backend.exec(&target, options(query)?).await?,
+        };
+        stream::pass(&url, request).await
+    }
+}
+
+fn target(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> StreamTarget {
+    StreamTarget {
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
+        uid: uid.map(str::to_owned),
+        container: container.to_owned(),
+    }
+}
+
+fn options(query: &Query) -> Result<StreamOptions, Failure> {
+    let options = StreamOptions {
+        command: query.all("command"),
+        stdin: query.flag("input") || query.flag("stdin"),
+        stdout: query.flag("output") || query.flag("stdout"),
+        stderr: query.flag("error") || query.flag("stderr"),
+        tty: query.flag("tty"),
+    };
+    if !options.stdin && !options.stdout && !options.stderr {
+        return Err(Failure::bad("you must specify at least 1 of stdin, stdout, stderr"));
+    }
+    // A terminal has one output.
+    Ok(StreamOptions { stderr: options.stderr && !options.tty, ..options })
+}
+
+fn log_query(query: &Query) -> Result<LogQuery, Failure> {
+    let number = |key: &str| match query.one(key) {
+        None => Ok(None),
+        Some(text) => text.parse::<u64>().map(Some).map_err(|_| Failure::bad(format!("{key}: {text:?} is no number"))),
+    };
+    let since_time = match query.one("sinceTime") {
+        Some(text) => {
+            Some(text.parse::<Timestamp>().map_err(|_| Failure::bad(format!("sinceTime: {text:?} is no time")))?)
+        }
+        None => None,
+    };
+    let seconds = number("sinceSeconds")?.and_then(|s| i64::try_from(s).ok());
+    let since = seconds.and_then(|s| Timestamp::now().checked_sub(SignedDuration::from_secs(s)).ok());
+    Ok(LogQuery {
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        tail: number("tailLines")?,
+        limit: number("limitBytes")?,
+        since: since_time.or(since),
+        stderr: match query.one("stream").as_deref() {
+            Some("Stderr") => Some(true),
+            Some("Stdout") => Some(false),
+            _ => None,
+        },
+    })
+}
+
+/// Parameters of a URL.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(text: &str) -> Self {
+        Query(url::form_urlencoded::parse(text.as_bytes()).into_owned().collect())
+    }
+
+    fn all(&self, key: &str) -> Vec<String> {
+        self.0.iter().filter(|(k, _)| k == key).map(|(_, v)| v.clone()).collect()
+    }
+
+    fn one(&self, key: &str) -> Option<String> {
+        self.0.iter().find(|(k, v)| k == key && !v.is_empty()).map(|(_, v)| v.clone())
+    }
+
+    fn flag(&self, key: &str) -> bool {
+        matches!(self.one(key).as_deref(), Some("true" | "1" | "True"))
+    }
+}

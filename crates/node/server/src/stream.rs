@@ -1,0 +1,120 @@
+//! Streams (exec, attach, port-forward): the client's upgrade is handed to the runtime's own streaming server, and from
+//! then on bytes are copied both ways. So whatever the runtime speaks (SPDY, WebSocket up to v4) is spoken here.
+//!
+//! A WebSocket subprotocol that the runtime does not know is refused before anything starts; clients then fall back.
+
+use crate::backend::Failure;
+use crate::reply::{Body, Reply, body};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, UPGRADE};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use url::Url;
+
+const KNOWN: [&str; 8] = [
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v3.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "",
+];
+
+/// Refuses WebSocket subprotocols that only newer runtimes know.
+pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<(), Failure> {
+    let header = |name: &str| request.headers().get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let upgrade = header("upgrade").to_ascii_lowercase();
+    if upgrade.is_empty() {
+        return Err(Failure::bad("Upgrade request required"));
+    }
+    if upgrade != "websocket" {
+        return Ok(());
+    }
+    let offered = header("sec-websocket-protocol");
+    if offered.split(',').map(str::trim).any(|p| KNOWN.contains(&p)) {
+        return Ok(());
+    }
+    Err(Failure::new(StatusCode::FORBIDDEN, format!("unable to upgrade: unsupported protocols {offered:?}")))
+}
+
+/// Hands the request to the runtime's server at `url`.
+pub(crate) async fn pass(url: &str, mut request: Request<Incoming>) -> Result<Reply, Failure> {
+    let url = Url::parse(url).map_err(|e| bad_gateway(format!("the runtime's URL: {e}")))?;
+    let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
+    let port = url.port_or_known_default().unwrap_or(80);
+    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| bad_gateway(e.to_string()))?;
+    let _ = stream.set_nodelay(true);
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| bad_gateway(e.to_string()))?;
+    tokio::spawn(async move {
+        if let Err(e) = connection.with_upgrades().await {
+            tracing::debug!(error = %e, "connection to the runtime ended with an error");
+        }
+    });
+    let answer =
+        sender.send_request(outgoing(&url, &host, port, &request)?).await.map_err(|e| bad_gateway(e.to_string()))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer).await;
+    }
+    let headers = answer.headers().clone();
+    let client = hyper::upgrade::on(&mut request);
+    let runtime = hyper::upgrade::on(answer);
+    tokio::spawn(async move {
+        match tokio::try_join!(client, runtime) {
+            Ok((client, runtime)) => {
+                let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
+            }
+            Err(e) => tracing::debug!(error = %e, "a stream could not be upgraded"),
+        }
+    });
+    let mut response = Response::new(body(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+fn bad_gateway(why: String) -> Failure {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("error dialing the runtime: {why}"))
+}
+
+fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Result<Request<Empty<Bytes>>, Failure> {
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    let mut out = Request::builder()
+        .method(request.method().clone())
+        .uri(path)
+        .body(Empty::new())
+        .map_err(|e| bad_gateway(e.to_string()))?;
+    let mut headers: HeaderMap = request.headers().clone();
+    // The client's credentials are for us, not for the runtime.
+    for name in [http::header::AUTHORIZATION, http::header::COOKIE, CONTENT_LENGTH, HOST] {
+        headers.remove(name);
+    }
+    if let Ok(value) = format!("{host}:{port}").parse() {
+        headers.insert(HOST, value);
+    }
+    *out.headers_mut() = headers;
+    Ok(out)
+}
+
+/// Something other than an upgrade came back: it is passed on, and the connection is closed.
+async fn refused(answer: Response<Incoming>) -> Result<Reply, Failure> {
+    let (mut parts, incoming) = answer.into_parts();
+    let data = Limited::new(incoming, 64 * 1024).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    if parts.status.is_success() || parts.status.is_redirection() {
+        return Err(bad_gateway(format!("the runtime answered {}", parts.status)));
+    }
+    for name in [UPGRADE, CONNECTION, CONTENT_LENGTH, http::header::TRANSFER_ENCODING] {
+        parts.headers.remove(name);
+    }
+    let body: Body = body(data);
+    Ok(Response::from_parts(parts, body))
+}

@@ -1,0 +1,182 @@
+//! Directories whose whole content changes at once (ConfigMap, Secret, downward API and projected volumes).
+//!
+//! Files live in a hidden directory with a time in its name; `..data` is a symbolic link to it, and each visible entry
+//! is a symbolic link through `..data`. Changing the content is one rename of `..data`: readers see all of the old
+//! files or all of the new ones.
+
+use crate::error::{Context, Result, VolumeError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const DATA: &str = "..data";
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayloadFile {
+    /// Content.
+    pub data: Vec<u8>,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner, where it is not root.
+    pub uid: Option<u32>,
+}
+
+/// Files by their path within the volume.
+pub type Payload = BTreeMap<String, PayloadFile>;
+
+/// Makes `dir` hold exactly `payload`; `gid` owns everything where given. True when something changed.
+///
+/// # Errors
+/// Paths that leave the volume; refused file operations.
+pub fn write_payload(dir: &Path, payload: &Payload, gid: Option<u32>) -> Result<bool> {
+    payload.keys().try_for_each(|path| check_path(path))?;
+    if up_to_date(dir, payload) {
+        return Ok(false);
+    }
+    let version = version_name();
+    let fresh = dir.join(&version);
+    fs::create_dir(&fresh).at("create", &fresh)?;
+    set_mode(&fresh, 0o755)?;
+    for (path, file) in payload {
+        write_file(&fresh, path, file, gid)?;
+    }
+    let old = fs::read_link(dir.join(DATA)).ok();
+    let next = dir.join("..data_tmp");
+    let _ = fs::remove_file(&next);
+    symlink(&version, &next).at("create", &next)?;
+    fs::rename(&next, dir.join(DATA)).at("replace", &dir.join(DATA))?;
+    link_entries(dir, payload)?;
+    if let Some(old) = old.filter(|old| old.components().count() == 1) {
+        // The old files may be gone already; they are in nobody's way.
+        let _ = fs::remove_dir_all(dir.join(old));
+    }
+    Ok(true)
+}
+
+fn version_name() -> String {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    format!("..{}.{:09}_{serial}", now.as_secs(), now.subsec_nanos())
+}
+
+fn check_path(path: &str) -> Result<()> {
+    let inside = !path.is_empty() && Path::new(path).components().all(|c| matches!(c, Component::Normal(_)));
+    if inside && !path.starts_with("..") {
+        return Ok(());
+    }
+    Err(VolumeError::Refused(format!("invalid path {path:?}: it must stay within the volume and not start with '..'")))
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).at("set mode of", path)
+}
+
+fn write_file(root: &Path, path: &str, file: &PayloadFile, gid: Option<u32>) -> Result<()> {
+    let full = root.join(path);
+    let mut parent = root.to_owned();
+    for component in Path::new(path).parent().into_iter().flat_map(Path::components) {
+        parent.push(component);
+        if !parent.exists() {
+            fs::create_dir(&parent).at("create", &parent)?;
+            set_mode(&parent, 0o755)?;
+        }
+    }
+    let mut handle = fs::File::create(&full).at("create", &full)?;
+    handle.write_all(&file.data).at("write", &full)?;
+    if file.uid.is_some() || gid.is_some() {
+        std::os::unix::fs::chown(&full, file.uid, gid).at("set owner of", &full)?;
+    }
+    set_mode(&full, file.mode)
+}
+
+/// First components of all paths: the names that are visible in the volume.
+fn entries(payload: &Payload) -> BTreeSet<PathBuf> {
+    payload
+        .keys()
+        .filter_map(|path| Path::new(path).components().next())
+        .map(|c| PathBuf::from(c.as_os_str()))
+        .collect()
+}
+
+fn link_entries(dir: &Path, payload: &Payload) -> Result<()> {
+    let wanted = entries(payload);
+    for name in &wanted {
+        let link = dir.join(name);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new(DATA).join(name), &link).at("create", &link)?;
+        }
+    }
+    for entry in fs::read_dir(dir).at("read", dir)?.flatten() {
+        let name = PathBuf::from(entry.file_name());
+        let hidden = entry.file_name().to_string_lossy().starts_with("..");
+        if !hidden && !wanted.contains(&name) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn up_to_date(dir: &Path, payload: &Payload) -> bool {
+    let Ok(data) = fs::canonicalize(dir.join(DATA)) else { return false };
+    let mut found = BTreeMap::new();
+    if collect(&data, &data, &mut found).is_err() || found.len() != payload.len() {
+        return false;
+    }
+    payload
+        .iter()
+        .all(|(path, file)| found.get(path).is_some_and(|(data, mode)| data == &file.data && *mode == file.mode))
+}
+
+fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (Vec<u8>, u32)>) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            collect(root, &entry.path(), found)?;
+            continue;
+        }
+        let path = entry.path();
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        found.insert(name, (fs::read(&path)?, entry.metadata()?.permissions().mode() & 0o7777));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn payload(files: &[(&str, &str)]) -> Payload {
+        let file = |data: &str| PayloadFile { data: data.into(), mode: 0o644, uid: None };
+        files.iter().map(|(path, data)| ((*path).to_owned(), file(data))).collect()
+    }
+
+    #[test]
+    fn content_changes_at_once_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        assert!(write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap());
+        assert!(!write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap(), "nothing changed");
+        assert_eq!(fs::read_to_string(root.join("sub/b")).unwrap(), "2");
+        assert!(write_payload(root, &payload(&[("c", "3")]), None).unwrap());
+        let mut names: Vec<String> =
+            fs::read_dir(root).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.retain(|n| !n.starts_with("..1") && !n.starts_with("..2"));
+        assert_eq!(names, ["..data", "c"]);
+        assert_eq!(fs::read_to_string(root.join("c")).unwrap(), "3");
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["../x", "/x", "a/../../x", "..data", ""] {
+            assert!(write_payload(dir.path(), &payload(&[(path, "")]), None).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Mounting and unmounting. A node without the right to mount (simulated runtime, no root) uses plain directories.
+
+use crate::error::{Context, Result};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How volumes come into being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounter {
+    /// By the kernel's mounts.
+    Kernel,
+    /// As plain directories: nothing is mounted, limits of size do not hold.
+    Plain,
+}
+
+impl Mounter {
+    /// A tmpfs at `path` (made if missing), of at most `size` bytes where given; there already is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn tmpfs(self, path: &Path, size: Option<u64>) -> Result<()> {
+        fs::create_dir_all(path).at("create", path)?;
+        if self == Mounter::Plain || is_mount_point(path) {
+            return Ok(());
+        }
+        let options = size.map(|bytes| format!("size={bytes}"));
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), options.as_deref()).at("mount a tmpfs on", path)
+    }
+
+    /// Makes `target` (a file or directory that exists) show `source`.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn bind(self, source: &Path, target: &Path) -> Result<()> {
+        if self == Mounter::Plain {
+            return Ok(());
+        }
+        mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).at("bind to", target)
+    }
+
+    /// Unmounts everything at and beneath `root`, innermost first.
+    ///
+    /// # Errors
+    /// A mount that stays.
+    pub fn unmount_beneath(self, root: &Path) -> Result<()> {
+        if self == Mounter::Plain {
+            return Ok(());
+        }
+        let mut points: Vec<PathBuf> = mount_points().into_iter().filter(|p| p.starts_with(root)).collect();
+        points.sort();
+        for point in points.iter().rev() {
+            if umount2(point, MntFlags::UMOUNT_NOFOLLOW).is_err() {
+                // Still in use by a process that is about to end: it goes when that does.
+                umount2(point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).at("unmount", point)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn is_mount_point(path: &Path) -> bool {
+    mount_points().iter().any(|point| point == path)
+}
+
+fn mount_points() -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect()
+}
+
+/// The kernel writes blanks, tabs, line ends and backslashes as octal.
+fn unescape(text: &str) -> PathBuf {
+    let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain)))
+}

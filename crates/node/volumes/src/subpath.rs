@@ -1,0 +1,132 @@
+//! A directory or file inside a volume as a mount of its own.
+//!
+//! The pod's containers may change the volume while we look at it. So the path is opened beneath the volume's file
+//! descriptor with `openat2` (no symbolic link may lead out), and what was opened is bound to a place that only the
+//! kubelet can write, by its descriptor and not by its name. Resolving by name and checking first was rejected:
+//! CVE-2017-1002101 and CVE-2021-25741 are races between the two.
+
+use crate::error::{Context, Result, VolumeError};
+use crate::mounts::{Mounter, is_mount_point};
+use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+/// Makes `target` show `subpath` of the volume at `volume`; missing directories are made with the volume's mode.
+/// Returns what to hand to the runtime.
+///
+/// # Errors
+/// A path that leaves the volume, or a refused operation.
+pub fn prepare_subpath(mounter: Mounter, volume: &Path, subpath: &str, target: &Path) -> Result<PathBuf> {
+    let relative = Path::new(subpath);
+    if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+        return Err(VolumeError::Refused(format!("subPath {subpath:?} must be relative and must not contain '..'")));
+    }
+    let root = fs::canonicalize(volume).at("resolve", volume)?;
+    let opened = open_beneath(&root, relative)?;
+    if mounter == Mounter::Plain {
+        return Ok(root.join(relative));
+    }
+    if is_mount_point(target) {
+        mounter.unmount_beneath(target)?;
+    }
+    make_target(&opened, target)?;
+    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    mounter.bind(&by_descriptor, target)?;
+    Ok(target.to_owned())
+}
+
+/// Undoes all sub-paths of a pod, whose targets are beneath `root`.
+///
+/// # Errors
+/// A mount that stays.
+pub fn clean_subpaths(mounter: Mounter, root: &Path) -> Result<()> {
+    mounter.unmount_beneath(root)?;
+    match fs::remove_dir_all(root) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at("remove", root),
+        _ => Ok(()),
+    }
+}
+
+fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = open(root, directory, Mode::empty()).at("open", root)?;
+    if let Ok(all) = openat2(&at, or_dot(relative), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), inside()) {
+        return Ok(all);
+    }
+    // Some part is missing (or leads out, which the next calls find again): make the missing directories one by one.
+    for component in relative.components() {
+        let name = component.as_os_str();
+        at = match openat2(&at, name, directory, Mode::empty(), inside()) {
+            Ok(next) => next,
+            Err(Errno::NOENT) => make_directory(&at, name).at("create", &root.join(relative))?,
+            Err(e) => return Err(e).at("open", &root.join(relative)),
+        };
+    }
+    Ok(at)
+}
+
+fn inside() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS
+}
+
+fn or_dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn make_directory(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let parent = rustix::fs::fstat(at)?;
+    mkdirat(at, name, Mode::from_raw_mode(0o750))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat2(at, name, flags, Mode::empty(), inside())?;
+    rustix::fs::fchmod(&made, Mode::from_raw_mode(parent.st_mode & 0o7777))?;
+    let owner = (rustix::fs::Uid::from_raw(parent.st_uid), rustix::fs::Gid::from_raw(parent.st_gid));
+    rustix::fs::fchown(&made, Some(owner.0), Some(owner.1))?;
+    Ok(made)
+}
+
+fn make_target(opened: &OwnedFd, target: &Path) -> Result<()> {
+    let parent = target.parent().unwrap_or(target);
+    fs::create_dir_all(parent).at("create", parent)?;
+    let stat = rustix::fs::fstat(opened).at("look at", target)?;
+    let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+    if directory {
+        fs::create_dir_all(target).at("create", target)
+    } else {
+        fs::OpenOptions::new().create(true).append(true).open(target).map(drop).at("create", target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_that_lead_out_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("v");
+        fs::create_dir_all(volume.join("real")).unwrap();
+        symlink("/etc", volume.join("out")).unwrap();
+        symlink("../../..", volume.join("up")).unwrap();
+        symlink("real", volume.join("in")).unwrap();
+        let target = dir.path().join("t");
+        for (subpath, want) in [
+            ("real", true),
+            ("in", true),
+            ("made/deep", true),
+            ("out", false),
+            ("out/passwd", false),
+            ("up/x", false),
+            ("../x", false),
+            ("/abs", false),
+        ] {
+            let got = prepare_subpath(Mounter::Plain, &volume, subpath, &target);
+            assert_eq!(got.is_ok(), want, "{subpath}: {got:?}");
+        }
+        assert!(volume.join("made/deep").is_dir());
+    }
+}

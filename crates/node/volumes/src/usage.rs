@@ -1,0 +1,26 @@
+//! How much a directory takes on its disk.
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bytes of blocks used at and beneath `path`, on its own file system, each inode once. What can't be read counts as
+/// nothing: files come and go meanwhile.
+pub fn disk_usage(path: &Path) -> u64 {
+    let Ok(root) = std::fs::symlink_metadata(path) else { return 0 };
+    let mut seen = HashSet::new();
+    walk(path, root.dev(), &mut seen)
+}
+
+fn walk(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
+    let Ok(meta) = std::fs::symlink_metadata(path) else { return 0 };
+    if meta.dev() != device || (meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino())) {
+        return 0;
+    }
+    let own = meta.blocks() * 512;
+    if !meta.is_dir() {
+        return own;
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    own + entries.map(|entry| walk(&entry.path(), device, seen)).sum::<u64>()
+}

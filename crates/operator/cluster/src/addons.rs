@@ -1,0 +1,110 @@
+//! The objects that make the cluster's DNS known: the usual `kube-dns` Service, and what its server may read.
+//!
+//! The server runs as a process on the node, so an EndpointSlice of ours leads to it. The Service has the usual selector
+//! too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns` serves beside it.
+
+use client::{Client, Object};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+const NAMESPACE: &str = "kube-system";
+
+/// Creates or updates the objects.
+pub async fn apply(client: &Client, settings: &Settings) -> Result<()> {
+    ensure(client.api::<ClusterRole>(), &cluster_role()).await?;
+    ensure(client.api::<ClusterRoleBinding>(), &binding()).await?;
+    ensure(client.namespaced::<Service>(NAMESPACE), &service(settings)).await?;
+    ensure(client.namespaced::<EndpointSlice>(NAMESPACE), &slice(settings)).await
+}
+
+/// Changes what differs in the object that is there, or creates it. (Not the other way round: creating a Service with an
+/// address that is taken fails for that reason, whoever took it.)
+async fn ensure<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
+    let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let failed = |cause| Error::Api { what: format!("{} {name}", api.resource().kind), cause };
+    match api.patch(name, &client::Patch::Merge(wanted.clone())).await {
+        Ok(_) => return Ok(()),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let object: K = serde_json::from_value(wanted.clone())
+        .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
+    api.create(&object).await.map(drop).map_err(failed)
+}
+
+fn cluster_role() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": "system:cluster-dns" },
+        "rules": [
+            { "apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+        ],
+    })
+}
+
+fn binding() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": "system:cluster-dns" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:cluster-dns" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:cluster-dns" }],
+    })
+}
+
+fn service(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": NAMESPACE,
+            "labels": {
+                "k8s-app": "kube-dns",
+                "kubernetes.io/cluster-service": "true",
+                "kubernetes.io/name": "CoreDNS",
+            },
+        },
+        "spec": {
+            "clusterIP": settings.dns_service_address(),
+            "selector": { "k8s-app": "kube-dns" },
+            "ports": [
+                { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53 },
+                { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53 },
+            ],
+        },
+    })
+}
+
+fn slice(settings: &Settings) -> Value {
+    let address = settings.dns_listen_address();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kube-dns-node",
+            "namespace": NAMESPACE,
+            "labels": {
+                "kubernetes.io/service-name": "kube-dns",
+                "endpointslice.kubernetes.io/managed-by": "ironclad",
+            },
+        },
+        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{
+            "addresses": [address],
+            "conditions": { "ready": true, "serving": true, "terminating": false },
+            "nodeName": settings.node_name,
+        }],
+        "ports": [
+            { "name": "dns", "port": settings.ports.dns, "protocol": "UDP" },
+            { "name": "dns-tcp", "port": settings.ports.dns, "protocol": "TCP" },
+        ],
+    })
+}

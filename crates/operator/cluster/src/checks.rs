@@ -1,0 +1,184 @@
+//! What must hold before anything is started. Each failed check is one sentence with its remedy.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::command::find;
+use crate::configs::cni_plugins;
+use crate::error::{Error, Result};
+use crate::guardian;
+use crate::layout::Layout;
+use crate::process::Record;
+use crate::settings::{Runtime, Settings};
+
+/// Programs that a real node needs, with the Debian package that has each.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("nft", "nftables"),
+    ("conntrack", "conntrack"),
+    ("ip", "iproute2"),
+    ("ctr", "containerd"),
+    ("busybox", "busybox-static"),
+];
+const BINARIES: [&str; 7] =
+    ["kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "cluster-dns"];
+
+/// Why pods can't really run here, if they can't: no root, or a kernel that refuses.
+#[must_use]
+pub fn why_simulated() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".to_owned());
+    }
+    crate::command::run("unshare", &["--mount", "--net", "--uts", "true"])
+        .err()
+        .map(|error| format!("the kernel refuses namespaces ({error})"))
+}
+
+/// Checks everything that starting depends on.
+pub fn all(settings: &Settings, layout: &Layout) -> Result<()> {
+    folder(&settings.data_dir)?;
+    binaries(&settings.bin_dir)?;
+    if settings.real() {
+        programs(settings)?;
+        kernel()?;
+    }
+    ranges(settings)?;
+    ports(settings, layout)
+}
+
+fn refuse<T>(text: impl Into<String>) -> Result<T> {
+    Err(Error::Refused(text.into()))
+}
+
+/// A folder with somebody else's files is not made a cluster's: `down --purge` would remove them all.
+fn folder(path: &Path) -> Result<()> {
+    match foreign(path)? {
+        Some(name) => refuse(format!(
+            "{} is no cluster's folder: {name:?} is in it; give an empty or a new one with --data-dir",
+            path.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What is in a folder that holds no cluster and was not put there for one, if there is something.
+pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
+    const PREPARED: [&str; 8] = ["lost+found", "pki", "config", "manifests", "images", "logs", "cni", "run"];
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(Error::io(path))?,
+    };
+    let names: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if names.iter().any(|name| name == "settings.json") {
+        return Ok(None);
+    }
+    Ok(names.into_iter().find(|name| !PREPARED.contains(&name.as_str())))
+}
+
+fn binaries(folder: &Path) -> Result<()> {
+    for name in BINARIES {
+        if !folder.join(name).is_file() {
+            let folder = folder.display();
+            return refuse(format!(
+                "{name} is not in {folder}; build it with `cargo build --release`, or name the folder with --bin-dir"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn programs(settings: &Settings) -> Result<()> {
+    let mut missing: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    if settings.runtime == Runtime::Own {
+        missing.extend(["containerd", "runc"].into_iter().filter(|program| find(program).is_none()));
+        if cni_plugins().is_none() {
+            missing.push("containernetworking-plugins");
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    refuse(format!("needed and not installed: {0}; install with `apt-get install {0}`", missing.join(" ")))
+}
+
+fn kernel() -> Result<()> {
+    let file_systems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !file_systems.contains("overlay") && crate::command::run("modprobe", &["overlay"]).is_err() {
+        return refuse("the kernel has no overlay file system; load the module `overlay`, or use --simulated");
+    }
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() && !Path::new("/sys/fs/cgroup/memory").exists() {
+        return refuse("no cgroups are mounted under /sys/fs/cgroup; mount them, or use --simulated");
+    }
+    crate::command::run("nft", &["list", "tables"]).map(drop).or_else(|error| {
+        refuse(format!("nftables does not work here ({error}); load the module `nf_tables`, or use --simulated"))
+    })
+}
+
+fn ranges(settings: &Settings) -> Result<()> {
+    let (pods, services) = (settings.pod_cidr, settings.service_cidr);
+    if pods.contains(&services) || services.contains(&pods) {
+        return refuse(format!("the ranges of pods ({pods}) and Services ({services}) overlap; choose others"));
+    }
+    if services.prefix_len() > 28 {
+        return refuse(format!("the range of Services {services} is too small; give one of /28 or larger"));
+    }
+    if let IpAddr::V4(address) = settings.node_address
+        && (pods.contains(&address) || services.contains(&address))
+    {
+        return refuse(format!("the node's address {address} lies in {pods} or {services}; choose other ranges"));
+    }
+    Ok(())
+}
+
+/// A port is ours to take when nobody listens, or when the listener is a component of this cluster. A supervisor that
+/// lives may be starting one at this moment, before its record can be read.
+fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
+    let components = [
+        "kvstore",
+        "kube-apiserver",
+        "kubelet",
+        "kube-proxy",
+        "kube-scheduler",
+        "kube-controller-manager",
+        "cluster-dns",
+    ]
+    .iter()
+    .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.alive()));
+    if components || guardian::supervisor(layout).is_some() {
+        return Ok(());
+    }
+    for (what, port, flag) in settings.ports.all() {
+        if !free_soon(port) {
+            return refuse(format!(
+                "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \
+                 or choose other ports with {flag}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A process that was killed a moment ago may still hold its port, though it counts as dead: its last thread closes it.
+fn free_soon(port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(1500);
+    const PAUSE: Duration = Duration::from_millis(20);
+    let began = Instant::now();
+    while !free(port) {
+        if began.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
+}
+
+/// Whether a port can be listened on.
+#[must_use]
+pub fn free(port: u16) -> bool {
+    [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
+        .iter()
+        .all(|address| TcpListener::bind(SocketAddr::from((*address, port))).is_ok())
+}

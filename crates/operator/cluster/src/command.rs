@@ -1,0 +1,50 @@
+//! Calling other programs.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::error::{Error, Result};
+
+/// Folders searched besides `PATH`, which may lack the administrator's ones.
+const FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin"];
+
+/// The path of a program, or nothing when it is not installed.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(FOLDERS.iter().map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Runs a program and gives its standard output; an exit status other than zero is an error.
+pub fn run(program: &str, args: &[&str]) -> Result<String> {
+    run_with_input(program, args, "")
+}
+
+/// Runs a program with something on its standard input.
+pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<String> {
+    let output = output(program, args, input).map_err(|error| failed(program, args, error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let reason = if said.is_empty() { output.status.to_string() } else { said };
+        return Err(failed(program, args, reason));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> {
+    let path = find(program).unwrap_or_else(|| PathBuf::from(program));
+    let mut child =
+        Command::new(path).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    child.wait_with_output()
+}
+
+fn failed(program: &str, args: &[&str], reason: String) -> Error {
+    Error::Command { command: format!("{program} {}", args.join(" ")).trim().to_owned(), reason }
+}

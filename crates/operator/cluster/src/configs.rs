@@ -1,0 +1,148 @@
+//! The configuration files of the components, as text. Pure.
+
+use std::path::{Path, PathBuf};
+
+use crate::image::PAUSE;
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+/// The folders where distributions put the CNI plugins.
+const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
+
+/// The folder of the CNI plugins, if they are installed.
+#[must_use]
+pub fn cni_plugins() -> Option<PathBuf> {
+    CNI_FOLDERS.iter().map(PathBuf::from).find(|folder| folder.join("bridge").is_file())
+}
+
+/// containerd's configuration: everything of its own, nothing shared with another containerd on the machine.
+#[must_use]
+pub fn containerd(layout: &Layout) -> String {
+    let root = layout.data().join("containerd");
+    let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
+    format!(
+        r#"version = 2
+root = "{root}"
+state = "{state}"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "{socket}"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{opt}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "overlayfs"
+  default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{plugins}"
+  conf_dir = "{conf}"
+"#,
+        root = root.display(),
+        state = layout.run().join("containerd").display(),
+        socket = layout.containerd_socket().display(),
+        opt = root.join("opt").display(),
+        plugins = plugins.display(),
+        conf = layout.cni_conf().display(),
+    )
+}
+
+/// The pod network. Masquerading is left to the cluster's own table: the plugin's would hide the
+/// addresses of pods from one another.
+#[must_use]
+pub fn cni(settings: &Settings, layout: &Layout) -> String {
+    let tree = serde_json::json!({
+        "cniVersion": "0.4.0",
+        "name": "ironclad",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": settings.bridge(),
+                "isGateway": true,
+                "isDefaultGateway": true,
+                "ipMasq": false,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": layout.cni_state(),
+                    "ranges": [[{ "subnet": settings.node_pods().to_string() }]],
+                }
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }
+        ]
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+/// The kubelet's configuration.
+#[must_use]
+pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
+    let name = &settings.node_name;
+    let pki = layout.pki();
+    let tree = serde_json::json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": if settings.real() { "0.0.0.0" } else { "127.0.0.1" },
+        "port": settings.ports.kubelet,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": settings.ports.kubelet_health,
+        "tlsCertFile": pki.join(format!("kubelet-serving-{name}.crt")),
+        "tlsPrivateKeyFile": pki.join(format!("kubelet-serving-{name}.key")),
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": pki.join("ca.crt") },
+        },
+        "authorization": { "mode": "Webhook" },
+        "cgroupDriver": "cgroupfs",
+        "clusterDomain": settings.domain,
+        "clusterDNS": [settings.dns_service_address()],
+        "failSwapOn": false,
+        "resolvConf": resolv_conf(),
+        "staticPodPath": layout.data().join("manifests"),
+        "podLogsDir": layout.logs().join("pods"),
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+/// systemd-resolved's stub is on loopback, which pods can't reach; it offers the real list elsewhere.
+fn resolv_conf() -> &'static str {
+    const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
+    if Path::new(RESOLVED).is_file() { RESOLVED } else { "/etc/resolv.conf" }
+}
+
+/// kube-proxy's configuration.
+#[must_use]
+pub fn proxy(settings: &Settings, layout: &Layout) -> String {
+    let tree = serde_json::json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clusterCIDR": settings.pod_cidr.to_string(),
+        "clientConnection": { "kubeconfig": layout.kubeconfig("proxy") },
+        "healthzBindAddress": format!("0.0.0.0:{}", settings.ports.proxy_health),
+        "metricsBindAddress": format!("127.0.0.1:{}", settings.ports.proxy_metrics),
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}

@@ -1,0 +1,152 @@
+//! Stopping a cluster, and with `--purge` leaving nothing of it behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::command::run;
+use crate::containers;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::plan::{Process, plan};
+use crate::process::Running;
+use crate::settings::{Runtime, Settings};
+use crate::supervisor::ready;
+use crate::{checks, files, guardian, network};
+
+/// What `down` is asked to do.
+#[derive(Debug, Clone)]
+pub struct Down {
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// Whether the data go as well.
+    pub purge: bool,
+}
+
+/// Stops the cluster; false: there was none. A folder without one is no failure, it is down already; a folder with
+/// something else in it is one, since another was meant.
+pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
+    let Some(settings) = Settings::load(&options.data_dir)? else {
+        let folder = options.data_dir.display();
+        if let Some(name) = checks::foreign(&options.data_dir)? {
+            return Err(Error::Refused(format!(
+                "{folder} holds no cluster: {name:?} is in it, and nothing was touched; name the cluster's folder with --data-dir"
+            )));
+        }
+        say(&format!("{folder} holds no cluster; nothing to stop"));
+        return Ok(false);
+    };
+    let layout = Layout::of(&settings);
+    let processes = plan(&settings, &layout).processes;
+    let names: Vec<String> = processes.iter().map(|process| process.name.clone()).collect();
+    say("stopping the components");
+    guardian::stop(&settings, &layout, &names).await?;
+    if settings.real() {
+        say("removing the containers");
+        remove_containers(&settings, &layout, &processes).await;
+        if settings.runtime == Runtime::Own {
+            end_shims(&layout.containerd_socket());
+        }
+        unmount_below(layout.run());
+        unmount_below(&settings.data_dir);
+        network::remove(&settings)?;
+        remove_cgroups();
+        files::remove_dir(&layout.cni_state())?;
+    }
+    files::remove_dir(layout.run())?;
+    if options.purge {
+        say(&format!("removing {}", settings.data_dir.display()));
+        files::remove_dir(&settings.data_dir)?;
+    }
+    Ok(true)
+}
+
+/// The runtime of our own was stopped with the rest; it is started once more to take its containers down in good order.
+async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Process]) {
+    let Some(socket) = containers::socket(settings, layout) else { return };
+    let own = processes.iter().find(|process| process.name == "containerd");
+    let mut running = match (own, &settings.runtime) {
+        (Some(process), Runtime::Own) => Running::start(process, layout, 0).ok(),
+        _ => None,
+    };
+    if let Some(process) = own {
+        let up = async {
+            while !ready(&process.ready).await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = timeout(Duration::from_secs(20), up).await;
+    }
+    match timeout(Duration::from_secs(90), containers::remove_all(&socket)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "containers are left"),
+        Err(_) => tracing::warn!("containers are left: the runtime takes too long"),
+    }
+    if let Some(running) = &mut running {
+        running.stop(Duration::from_secs(15)).await;
+    }
+}
+
+/// Ends what the runtime of our own started and no longer knows: a sandbox that was interrupted while it was made has a
+/// shim, and no entry. Its command line names the socket of this cluster's runtime and of no other.
+fn end_shims(socket: &Path) {
+    let socket = socket.as_os_str().as_encoded_bytes();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        let shim = words.next().is_some_and(|program| program.ends_with(b"/containerd-shim-runc-v2"));
+        if shim && words.any(|word| word == socket) {
+            end_tree(pid);
+        }
+    }
+}
+
+/// Kills a shim and its children, the containers' first processes.
+fn end_tree(pid: i32) {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|word| word.parse().ok());
+    for pid in std::iter::once(pid).chain(children).filter_map(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Unmounts everything below a folder, innermost first.
+fn unmount_below(folder: &Path) {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut points: Vec<&Path> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .map(Path::new)
+        .filter(|p| p.starts_with(folder))
+        .collect();
+    points.reverse();
+    for point in points {
+        if run("umount", &[&point.to_string_lossy()]).is_err() {
+            let _ = run("umount", &["--lazy", &point.to_string_lossy()]);
+        }
+    }
+}
+
+/// Removes the (empty) cgroups of pods in every hierarchy.
+fn remove_cgroups() {
+    let root = Path::new("/sys/fs/cgroup");
+    let mut folders = vec![root.join("kubepods")];
+    folders.extend(fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path().join("kubepods")));
+    for folder in folders {
+        remove_tree(&folder);
+    }
+}
+
+/// The files of a cgroup go with it; only folders are removed, the deepest first.
+fn remove_tree(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
+}

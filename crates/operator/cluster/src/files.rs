@@ -1,0 +1,52 @@
+//! Small helpers around files: replace in one step, digests, removal that does not mind absence.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// Writes a file in one step, making its folder; says whether the content changed.
+pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
+    if fs::read(path).is_ok_and(|present| present == data) {
+        return Ok(false);
+    }
+    write(path, data)?;
+    Ok(true)
+}
+
+/// Writes a file in one step, making its folder.
+pub fn write(path: &Path, data: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        create_dir(folder, 0o755)?;
+    }
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    fs::write(&fresh, data).map_err(Error::io(path))?;
+    fs::rename(&fresh, path).map_err(Error::io(path))
+}
+
+/// Makes a folder, and those above it, with the given mode for the last one when it is new.
+pub fn create_dir(path: &Path, mode: u32) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(Error::io(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io(path))
+}
+
+/// SHA-256 in hexadecimal.
+#[must_use]
+pub fn digest(data: &[u8]) -> String {
+    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Removes a folder with its content if it is there.
+pub fn remove_dir(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path)(error)),
+        _ => Ok(()),
+    }
+}

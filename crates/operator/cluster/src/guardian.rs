@@ -1,0 +1,121 @@
+//! What keeps the supervisor itself alive: a systemd unit where systemd runs, else nothing but `ironclad up`.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command::run;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::process::{Record, Running};
+use crate::settings::Settings;
+use crate::supervisor::NAME;
+
+/// Whether systemd manages this machine and may be asked.
+pub fn systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir() && rustix::process::geteuid().is_root()
+}
+
+/// The name of the cluster's unit.
+pub fn unit(settings: &Settings) -> String {
+    match settings.instance().as_str() {
+        "" => "ironclad.service".to_owned(),
+        word => format!("ironclad-{word}.service"),
+    }
+}
+
+fn unit_path(settings: &Settings) -> PathBuf {
+    Path::new("/etc/systemd/system").join(unit(settings))
+}
+
+/// The running supervisor's record.
+pub fn supervisor(layout: &Layout) -> Option<Record> {
+    Record::load(&layout.record(NAME)).filter(Record::alive)
+}
+
+/// Has the supervisor read the plan: wakes the running one, or starts one.
+pub fn start(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
+    if systemd() {
+        install(settings, program)?;
+    }
+    if let Some(record) = supervisor(layout) {
+        return hang_up(&record);
+    }
+    if systemd() {
+        return run("systemctl", &["start", &unit(settings)]).map(drop);
+    }
+    detach(settings, layout, program)
+}
+
+fn hang_up(record: &Record) -> Result<()> {
+    let pid = rustix::process::Pid::from_raw(record.pid);
+    let sent = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::HUP));
+    match sent {
+        Some(Ok(())) => Ok(()),
+        _ => Err(Error::Refused("the supervisor ended just now; run the command again".into())),
+    }
+}
+
+fn install(settings: &Settings, program: &Path) -> Result<()> {
+    let text = unit_text(settings, program);
+    let changed = crate::files::write_if_changed(&unit_path(settings), text.as_bytes())?;
+    if changed {
+        run("systemctl", &["daemon-reload"])?;
+    }
+    run("systemctl", &["enable", "--quiet", &unit(settings)]).map(drop)
+}
+
+/// Components live on when the supervisor is killed (`KillMode=process`) and are adopted by the next one.
+fn unit_text(settings: &Settings, program: &Path) -> String {
+    format!(
+        "[Unit]\nDescription=Ironclad cluster in {data}\nAfter=network-online.target\nWants=network-online.target\n\n\
+         [Service]\nExecStart={program} supervise --data-dir={data}\nRestart=always\nRestartSec=1\n\
+         KillMode=process\nTimeoutStopSec=90\nDelegate=yes\nTasksMax=infinity\nLimitNOFILE=1048576\n\n\
+         [Install]\nWantedBy=multi-user.target\n",
+        data = settings.data_dir.display(),
+        program = program.display(),
+    )
+}
+
+/// A daemon of our own: the caller ends, and the supervisor makes a session of its own.
+fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
+    crate::files::create_dir(&layout.logs(), 0o755)?;
+    let log = layout.log(NAME);
+    let file = OpenOptions::new().append(true).create(true).open(&log).map_err(Error::io(&log))?;
+    let errors = file.try_clone().map_err(Error::io(&log))?;
+    Command::new(program)
+        .arg("supervise")
+        .arg("--data-dir")
+        .arg(&settings.data_dir)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(errors)
+        .spawn()
+        .map(drop)
+        .map_err(|error| Error::Command {
+            command: format!("{} supervise", program.display()),
+            reason: error.to_string(),
+        })
+}
+
+/// Stops the supervisor, which stops the components. What it left behind, because it was killed, is stopped too.
+pub async fn stop(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
+    if systemd() && unit_path(settings).exists() {
+        let _ = run("systemctl", &["disable", "--now", "--quiet", &unit(settings)]);
+        let _ = std::fs::remove_file(unit_path(settings));
+        let _ = run("systemctl", &["daemon-reload"]);
+    }
+    if let Some(mut running) = Running::adopt(NAME, layout) {
+        running.stop(Duration::from_secs(90)).await;
+    }
+    for name in names.iter().rev() {
+        if let Some(mut running) = Running::adopt(name, layout) {
+            running.stop(crate::supervisor::GRACE).await;
+        }
+        let _ = std::fs::remove_file(layout.record(name));
+    }
+    let _ = std::fs::remove_file(layout.record(NAME));
+    Ok(())
+}

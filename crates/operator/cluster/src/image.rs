@@ -1,0 +1,130 @@
+//! The two images that need no registry: the sandbox's pause program and a small userland, as OCI archives.
+//!
+//! They are made of what the distribution packages (busybox-static) and of code that is written down here, so that a
+//! cluster comes up on a machine that reaches nothing.
+
+mod oci;
+mod pause;
+mod tar;
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use oci::Config;
+use tar::Tar;
+
+/// The sandbox image.
+pub const PAUSE: &str = "ironclad.local/pause:1";
+/// The example and test image.
+pub const BUSYBOX: &str = "ironclad.local/busybox:1";
+
+/// Debian's busybox has wget without time limits, and crashes when `-T` asks for one: this takes its place. The shell
+/// would call its own wget, so that goes by another name in the image.
+const WGET: &str = r#"#!/bin/busybox sh
+n=$# limit=
+while [ "$n" -gt 0 ]; do
+  case $1 in
+    -T) limit=$2; shift 2; n=$((n - 2)) ;;
+    -T*) limit=${1#-T}; shift; n=$((n - 1)) ;;
+    *) set -- "$@" "$1"; shift; n=$((n - 1)) ;;
+  esac
+done
+[ -n "$limit" ] || exec /bin/busybox wgex "$@"
+/bin/busybox wgex "$@" &
+wget=$!
+(exec >/dev/null 2>&1 </dev/null; /bin/busybox sleep "$limit" & trap "kill $!" TERM; wait && kill "$wget") &
+watch=$!
+wait "$wget" 2>/dev/null
+code=$?
+kill "$watch" 2>/dev/null
+wait "$watch" 2>/dev/null
+[ "$code" -ne 143 ] || { echo "wget: download timed out" >&2; code=1; }
+exit "$code"
+"#;
+
+/// An image as a file to import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive {
+    /// The image's name.
+    pub reference: &'static str,
+    /// The OCI archive.
+    pub data: Vec<u8>,
+}
+
+/// The sandbox image. Where there is no machine code of ours for the processor, busybox's shell takes its place.
+pub fn pause_image() -> Result<Archive> {
+    let mut layer = Tar::new();
+    let command = match pause::program() {
+        Some(program) => {
+            layer.file("pause", 0o755, &program);
+            vec!["/pause".to_owned()]
+        }
+        None => {
+            layer.file("pause", 0o755, &busybox()?);
+            let script = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
+            vec!["/pause".to_owned(), "sh".to_owned(), "-c".to_owned(), script.to_owned()]
+        }
+    };
+    let config = Config { entrypoint: command, command: Vec::new() };
+    Ok(Archive { reference: PAUSE, data: oci::archive(PAUSE, &layer.finish(), &config) })
+}
+
+/// A userland of busybox: a shell, an HTTP server and client, netcat, nslookup and the rest.
+pub fn busybox_image() -> Result<Archive> {
+    let mut layer = Tar::new();
+    for folder in ["bin", "etc", "home", "proc", "root", "sbin", "sys", "usr", "usr/bin", "usr/sbin", "var", "var/log"]
+    {
+        layer.directory(folder, 0o755);
+    }
+    layer.directory("tmp", 0o1777);
+    layer.directory("var/tmp", 0o1777);
+    layer.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n");
+    layer.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
+    layer.file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n");
+    layer.file("bin/busybox", 0o755, &rename_applet(busybox()?));
+    for applet in crate::command::run("busybox", &["--list-full"])?.lines() {
+        if !matches!(applet, "" | "bin/busybox" | "usr/bin/wget") {
+            layer.link(applet.trim_start_matches('/'), "/bin/busybox");
+        }
+    }
+    layer.file("usr/bin/wget", 0o755, WGET.as_bytes());
+    if let Some(openssl) = crate::command::find("openssl") {
+        with_libraries(&mut layer, &openssl)?;
+    }
+    let config = Config { entrypoint: Vec::new(), command: vec!["sh".to_owned()] };
+    Ok(Archive { reference: BUSYBOX, data: oci::archive(BUSYBOX, &layer.finish(), &config) })
+}
+
+/// Adds a program with the libraries that it is linked to. wget leaves TLS to `openssl` where there is one; its own knows
+/// no signature algorithms, which today's servers ask for.
+fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
+    layer.file("usr/bin/openssl", 0o755, &read(program)?);
+    let listing = crate::command::run("ldd", &[&program.to_string_lossy()])?;
+    for library in listing.split_whitespace().filter(|word| word.starts_with('/')) {
+        layer.file(library.trim_start_matches('/'), 0o755, &read(Path::new(library))?);
+    }
+    Ok(())
+}
+
+/// Applets are found by name in a sorted list; the new name has the same length and place.
+fn rename_applet(mut program: Vec<u8>) -> Vec<u8> {
+    const NAMES: (&[u8], &[u8]) = (b"\0wc\0wget\0", b"\0wc\0wgex\0");
+    if let Some(at) = program.windows(NAMES.0.len()).position(|window| window == NAMES.0) {
+        program.splice(at..at + NAMES.1.len(), NAMES.1.iter().copied());
+    }
+    program
+}
+
+fn busybox() -> Result<Vec<u8>> {
+    let path = crate::command::find("busybox")
+        .ok_or_else(|| Error::Refused("busybox is missing; install it with `apt-get install busybox-static`".into()))?;
+    read(&path)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(Error::io(path))
+}
+
+#[cfg(test)]
+#[path = "image_tests.rs"]
+mod tests;

@@ -1,0 +1,34 @@
+//! A cluster on this machine: what has to run (a plan, pure data), keeping it running (a supervisor), and
+//! the commands `up`, `down`, `status` and `supervise` of the operator's tool.
+//!
+//! Rejected: one process that holds all components (a part could not be replaced by a stock one), and
+//! components as static pods (nothing would run without a container runtime).
+
+mod addons;
+mod checks;
+mod command;
+mod configs;
+mod containers;
+mod down;
+mod error;
+mod files;
+mod guardian;
+mod image;
+mod layout;
+mod network;
+mod plan;
+mod process;
+mod settings;
+mod status;
+mod supervisor;
+mod up;
+
+pub use down::{Down, down};
+pub use error::{Error, Result};
+pub use image::{Archive, busybox_image, pause_image};
+pub use layout::Layout;
+pub use plan::{Plan, Process, Ready, plan};
+pub use settings::{Ports, Runtime, Settings, default_data_dir};
+pub use status::{Component, Report, status};
+pub use supervisor::supervise;
+pub use up::{Up, up};

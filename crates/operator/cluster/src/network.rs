@@ -1,0 +1,148 @@
+//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the outside.
+//!
+//! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
+
+use std::fs;
+use std::path::Path;
+
+use crate::command::{run, run_with_input};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+const SYSCTLS: [(&str, &str); 3] = [
+    ("net/ipv4/ip_forward", "1"),
+    ("net/bridge/bridge-nf-call-iptables", "1"),
+    ("net/ipv4/conf/all/route_localnet", "0"),
+];
+
+/// Makes the network ready for pods.
+pub fn prepare(settings: &Settings) -> Result<()> {
+    for module in ["overlay", "br_netfilter", "nf_conntrack"] {
+        // Built in, or not loadable in this kernel: what is really missing shows in the next steps.
+        let _ = run("modprobe", &["-q", module]);
+    }
+    for (name, value) in SYSCTLS {
+        set(name, value)?;
+    }
+    bridge(settings)?;
+    service_route(settings)?;
+    run_with_input("nft", &["-f", "-"], &masquerade(settings)).map(drop)
+}
+
+fn set(name: &str, value: &str) -> Result<()> {
+    let path = Path::new("/proc/sys").join(name);
+    if fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {
+        return Ok(());
+    }
+    fs::write(&path, value).map_err(Error::io(path))
+}
+
+fn bridge(settings: &Settings) -> Result<()> {
+    let name = settings.bridge();
+    if !present(&name) {
+        run("ip", &["link", "add", &name, "type", "bridge"])?;
+    }
+    let address = format!("{}/{}", settings.bridge_address(), settings.node_pods().prefix_len());
+    run("ip", &["address", "replace", &address, "dev", &name])?;
+    run("ip", &["link", "set", &name, "up"]).map(drop)
+}
+
+/// Whether there is a device of this name. Asked of the kernel and not of `/sys`, which may show another network namespace.
+fn present(device: &str) -> bool {
+    run("ip", &["link", "show", "dev", device]).is_ok()
+}
+
+/// A packet that the node itself sends to a Service needs some route before it is translated. It must not lead back to
+/// the bridge: for packets of pods the kernel would send redirects, and with them use up its limit on ICMP errors.
+fn service_route(settings: &Settings) -> Result<()> {
+    if run("ip", &["-4", "route", "show", "default"])?.trim().is_empty() {
+        let range = settings.service_cidr.to_string();
+        let source = settings.node_address.to_string();
+        run("ip", &["route", "replace", &range, "dev", "lo", "src", &source])?;
+    }
+    Ok(())
+}
+
+/// Pods' traffic to addresses outside the cluster takes the node's address; between pods it keeps their own.
+fn masquerade(settings: &Settings) -> String {
+    let (table, bridge) = (settings.table(), settings.bridge());
+    let (pods, services) = (settings.pod_cidr, settings.service_cidr);
+    format!(
+        "add table ip {table}\n\
+         delete table ip {table}\n\
+         table ip {table} {{\n\
+         \tcomment \"pod network of ironclad\"\n\
+         \tchain postrouting {{\n\
+         \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
+         \t\tip saddr {pods} ip daddr != {{ {pods}, {services}, 224.0.0.0/4 }} oifname != \"{bridge}\" masquerade\n\
+         \t}}\n\
+         }}\n"
+    )
+}
+
+/// Takes everything of ours away again.
+pub fn remove(settings: &Settings) -> Result<()> {
+    let bridge = settings.bridge();
+    // It is there only where there was no default route.
+    let _ = run("ip", &["route", "delete", &settings.service_cidr.to_string(), "dev", "lo"]);
+    if present(&bridge) {
+        run("ip", &["link", "delete", &bridge])?;
+    }
+    for (family, table) in [("ip", settings.table()), ("ip", "kube-proxy".to_owned()), ("ip6", "kube-proxy".to_owned())]
+    {
+        run_with_input("nft", &["-f", "-"], &format!("add table {family} {table}\ndelete table {family} {table}\n"))?;
+    }
+    remove_port_mappings();
+    Ok(())
+}
+
+/// The portmap plugin leaves its (empty) chains in the nat tables of iptables; a table that has nothing else goes too.
+fn remove_port_mappings() {
+    for (family, program) in [("ip", "iptables"), ("ip6", "ip6tables")] {
+        let Ok(rules) = run("nft", &["list", "table", family, "nat"]) else { continue };
+        if rules.contains("CNI-HOSTPORT") {
+            remove_plugin_chains(program);
+        }
+        if run("nft", &["list", "table", family, "nat"]).is_ok_and(|rules| !has_rules(&rules)) {
+            let _ = run("nft", &["delete", "table", family, "nat"]);
+        }
+    }
+}
+
+fn remove_plugin_chains(program: &str) {
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let jump = ["-t", "nat", "-D", chain, "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT"];
+        let _ = run(program, &jump);
+    }
+    let comment = ["-m", "comment", "--comment", "CNI portfwd requiring masquerade"];
+    let masquerade = ["-j", "CNI-HOSTPORT-MASQ"];
+    let _ = run(program, &[&["-t", "nat", "-D", "POSTROUTING"], &comment[..], &masquerade].concat());
+    for chain in ["CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-MASQ", "CNI-HOSTPORT-SETMARK"] {
+        let _ = run(program, &["-t", "nat", "-F", chain]);
+        let _ = run(program, &["-t", "nat", "-X", chain]);
+    }
+}
+
+/// Whether a listed table has anything besides empty base chains.
+fn has_rules(listing: &str) -> bool {
+    listing.lines().map(str::trim).any(|line| {
+        !(line.is_empty()
+            || line == "}"
+            || line.starts_with('#')
+            || line.starts_with("table ")
+            || line.starts_with("chain ")
+            || line.starts_with("type "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_rules;
+
+    #[test]
+    fn an_empty_base_chain_is_no_rule() {
+        let empty = "table ip nat {\n\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t}\n}\n";
+        assert!(!has_rules(empty));
+        assert!(has_rules(&empty.replace("accept;\n", "accept;\n\t\tjump DOCKER\n")));
+    }
+}

@@ -1,0 +1,300 @@
+//! What has to run: a list of processes with their arguments, dependencies and signs of readiness.
+//!
+//! Pure: it depends on the settings and paths only, so that a table test can hold the whole command lines.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Layout;
+use crate::settings::{Runtime, Settings};
+
+/// How to see that a process is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Ready {
+    /// It accepts connections here.
+    Tcp(SocketAddr),
+    /// It accepts connections on this socket.
+    Unix(PathBuf),
+    /// It has been started.
+    Started,
+}
+
+/// One process to keep running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Its name, which is also its log's.
+    pub name: String,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Processes that must be ready before it starts.
+    pub after: Vec<String>,
+    /// How to see that it is ready.
+    pub ready: Ready,
+    /// Files whose change asks for a restart.
+    pub inputs: Vec<PathBuf>,
+    /// Digest of the program, arguments and inputs, filled in when the plan is written.
+    #[serde(default)]
+    pub stamp: String,
+}
+
+/// All processes of a cluster, in the order in which they start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// The processes.
+    pub processes: Vec<Process>,
+}
+
+/// Computes the plan.
+#[must_use]
+pub fn plan(settings: &Settings, layout: &Layout) -> Plan {
+    let build = Builder { settings, layout };
+    let mut processes = vec![build.store(), build.api_server()];
+    if settings.runtime == Runtime::Own {
+        processes.push(build.containerd());
+    }
+    processes.push(build.controller_manager());
+    processes.push(build.scheduler());
+    processes.push(build.kubelet());
+    if settings.real() {
+        processes.push(build.proxy());
+    }
+    processes.push(build.dns());
+    Plan { processes }
+}
+
+struct Builder<'a> {
+    settings: &'a Settings,
+    layout: &'a Layout,
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+impl Builder<'_> {
+    fn pki(&self, name: &str) -> PathBuf {
+        self.layout.pki().join(name)
+    }
+
+    fn process(&self, name: &str, args: Vec<String>, inputs: &[PathBuf], ready: Ready, after: &[&str]) -> Process {
+        let mut argv = vec![text(&self.settings.bin_dir.join(name))];
+        argv.extend(args);
+        if self.settings.verbosity > 0 {
+            argv.push(format!("-v={}", self.settings.verbosity));
+        }
+        Process {
+            name: name.to_owned(),
+            argv,
+            after: after.iter().map(|&name| name.to_owned()).collect(),
+            ready,
+            inputs: inputs.to_vec(),
+            stamp: String::new(),
+        }
+    }
+
+    fn store(&self) -> Process {
+        let ports = &self.settings.ports;
+        let client = format!("https://127.0.0.1:{}", ports.store);
+        let peer = format!("http://127.0.0.1:{}", ports.store_peer);
+        let (crt, key, ca) = (self.pki("etcd/server.crt"), self.pki("etcd/server.key"), self.pki("etcd/ca.crt"));
+        let args = vec![
+            format!("--name={}", self.settings.node_name),
+            format!("--data-dir={}", text(&self.layout.data().join("store"))),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster={}={peer}", self.settings.node_name),
+            format!("--cert-file={}", text(&crt)),
+            format!("--key-file={}", text(&key)),
+            format!("--trusted-ca-file={}", text(&ca)),
+            "--client-cert-auth=true".to_owned(),
+        ];
+        self.process("kvstore", args, &[crt, key, ca], Ready::Tcp(local(ports.store)), &[])
+    }
+
+    fn api_server(&self) -> Process {
+        let ports = &self.settings.ports;
+        let names = [
+            ("client-ca-file", "ca.crt"),
+            ("tls-cert-file", "apiserver.crt"),
+            ("tls-private-key-file", "apiserver.key"),
+            ("etcd-cafile", "etcd/ca.crt"),
+            ("etcd-certfile", "apiserver-etcd-client.crt"),
+            ("etcd-keyfile", "apiserver-etcd-client.key"),
+            ("kubelet-certificate-authority", "ca.crt"),
+            ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+            ("kubelet-client-key", "apiserver-kubelet-client.key"),
+            ("service-account-key-file", "sa.pub"),
+            ("service-account-signing-key-file", "sa.key"),
+            ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+            ("proxy-client-cert-file", "front-proxy-client.crt"),
+            ("proxy-client-key-file", "front-proxy-client.key"),
+        ];
+        let mut args = vec![
+            format!("--etcd-servers=https://127.0.0.1:{}", ports.store),
+            format!("--secure-port={}", ports.api),
+            format!("--bind-address={}", self.api_bind()),
+            format!("--advertise-address={}", self.settings.node_address),
+            format!("--service-cluster-ip-range={}", self.settings.service_cidr),
+            format!("--service-account-issuer=https://kubernetes.default.svc.{}", self.settings.domain),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
+        ];
+        args.extend(names.iter().map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))));
+        let inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
+        self.process("kube-apiserver", args, &inputs, Ready::Tcp(local(ports.api)), &["kvstore"])
+    }
+
+    /// All addresses where pods really run; otherwise only this machine.
+    fn api_bind(&self) -> IpAddr {
+        if self.settings.real() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv4Addr::LOCALHOST.into() }
+    }
+
+    fn containerd(&self) -> Process {
+        let config = self.layout.config("containerd.toml");
+        let mut process = self.process(
+            "containerd",
+            vec!["--config".to_owned(), text(&config)],
+            &[config],
+            Ready::Unix(self.layout.containerd_socket()),
+            &[],
+        );
+        process.argv[0] = crate::command::find("containerd").map_or("containerd".to_owned(), |p| text(&p));
+        process.argv.truncate(3);
+        process
+    }
+
+    fn controller_manager(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("controller-manager");
+        let args = vec![
+            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", text(&kubeconfig)),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", ports.controller_manager),
+            "--leader-elect=true".to_owned(),
+            "--use-service-account-credentials=true".to_owned(),
+            "--allocate-node-cidrs=true".to_owned(),
+            format!("--cluster-cidr={}", self.settings.pod_cidr),
+            format!("--node-cidr-mask-size={}", self.settings.node_pods().prefix_len()),
+            format!("--service-cluster-ip-range={}", self.settings.service_cidr),
+            format!("--service-account-private-key-file={}", text(&self.pki("sa.key"))),
+            format!("--root-ca-file={}", text(&self.pki("ca.crt"))),
+            format!("--cluster-signing-cert-file={}", text(&self.pki("ca.crt"))),
+            format!("--cluster-signing-key-file={}", text(&self.pki("ca.key"))),
+        ];
+        let inputs = [kubeconfig, self.pki("sa.key"), self.pki("ca.crt")];
+        let ready = Ready::Tcp(local(ports.controller_manager));
+        self.process("kube-controller-manager", args, &inputs, ready, &["kube-apiserver"])
+    }
+
+    fn scheduler(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("scheduler");
+        let args = vec![
+            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", text(&kubeconfig)),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", ports.scheduler),
+            "--leader-elect=true".to_owned(),
+        ];
+        let ready = Ready::Tcp(local(ports.scheduler));
+        self.process("kube-scheduler", args, &[kubeconfig], ready, &["kube-apiserver"])
+    }
+
+    fn kubelet(&self) -> Process {
+        let kubeconfig = self.layout.kubeconfig("kubelet");
+        let config = self.layout.config("kubelet.yaml");
+        let endpoint = match &self.settings.runtime {
+            Runtime::Own => format!("unix://{}", text(&self.layout.containerd_socket())),
+            Runtime::Endpoint(endpoint) => endpoint.clone(),
+            Runtime::Simulated => "simulated:".to_owned(),
+        };
+        let args = vec![
+            format!("--config={}", text(&config)),
+            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--hostname-override={}", self.settings.node_name),
+            format!("--node-ip={}", self.settings.node_address),
+            format!("--root-dir={}", text(&self.layout.data().join("kubelet"))),
+            format!("--container-runtime-endpoint={endpoint}"),
+        ];
+        let name = &self.settings.node_name;
+        let inputs = [kubeconfig, config, self.pki(&format!("kubelet-serving-{name}.crt"))];
+        let after: &[&str] = match self.settings.runtime {
+            Runtime::Own => &["kube-apiserver", "containerd"],
+            _ => &["kube-apiserver"],
+        };
+        let ready = Ready::Tcp(local(self.settings.ports.kubelet_health));
+        self.process("kubelet", args, &inputs, ready, after)
+    }
+
+    fn proxy(&self) -> Process {
+        let config = self.layout.config("kube-proxy.yaml");
+        let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
+        let args =
+            vec![format!("--config={}", text(&config)), format!("--hostname-override={}", self.settings.node_name)];
+        let ready = Ready::Tcp(local(self.settings.ports.proxy_health));
+        self.process("kube-proxy", args, &inputs, ready, &["kube-apiserver"])
+    }
+
+    fn dns(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("dns");
+        let listen = SocketAddr::new(self.settings.dns_listen_address(), ports.dns);
+        let mut args = vec![
+            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--listen={listen}"),
+            format!("--domain={}", self.settings.domain),
+            format!("--health-address={}", local(ports.dns_health)),
+            format!("--allow={}", self.settings.pod_cidr),
+            "--allow=127.0.0.0/8".to_owned(),
+            format!("--allow={}/32", self.settings.node_address),
+        ];
+        if !self.settings.real() {
+            args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
+        }
+        self.process("cluster-dns", args, &[kubeconfig], Ready::Tcp(local(ports.dns_health)), &["kube-apiserver"])
+    }
+}
+
+impl Plan {
+    /// Fills in each process's stamp from what its program and inputs are now.
+    pub fn stamp(&mut self) {
+        for process in &mut self.processes {
+            process.stamp = stamp(process);
+        }
+    }
+}
+
+fn stamp(process: &Process) -> String {
+    let mut all = process.argv.join("\0");
+    if let Some(meta) = process.argv.first().and_then(|program| std::fs::metadata(program).ok()) {
+        let modified = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        all.push_str(&format!("\0{} {:?}", meta.len(), modified));
+    }
+    for input in &process.inputs {
+        all.push('\0');
+        all.push_str(&crate::files::digest(&std::fs::read(input).unwrap_or_default()));
+    }
+    crate::files::digest(all.as_bytes())
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

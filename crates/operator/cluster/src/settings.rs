@@ -1,0 +1,232 @@
+//! What a cluster on this machine is: kept in `DIR/settings.json`, so that every later command agrees with the first.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The layout of the data folder; a folder of a newer layout is refused.
+pub const LAYOUT: u32 = 1;
+
+/// Where pods run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Runtime {
+    /// A containerd of the cluster's own.
+    Own,
+    /// A runtime that runs already: `unix:///path`.
+    Endpoint(String),
+    /// No containers at all: the kubelet pretends.
+    Simulated,
+}
+
+/// The ports of the components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ports {
+    /// HTTPS of the API server.
+    pub api: u16,
+    /// gRPC of the store for clients.
+    pub store: u16,
+    /// The store's members among themselves.
+    pub store_peer: u16,
+    /// The kubelet's server.
+    pub kubelet: u16,
+    /// The kubelet's health.
+    pub kubelet_health: u16,
+    /// The controller manager.
+    pub controller_manager: u16,
+    /// The scheduler.
+    pub scheduler: u16,
+    /// kube-proxy's metrics.
+    pub proxy_metrics: u16,
+    /// kube-proxy's health.
+    pub proxy_health: u16,
+    /// Cluster DNS, UDP and TCP.
+    pub dns: u16,
+    /// Health and metrics of the cluster DNS.
+    pub dns_health: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self {
+            api: 6443,
+            store: 2379,
+            store_peer: 2380,
+            kubelet: 10250,
+            kubelet_health: 10248,
+            controller_manager: 10257,
+            scheduler: 10259,
+            proxy_metrics: 10249,
+            proxy_health: 10256,
+            dns: 10053,
+            dns_health: 10054,
+        }
+    }
+}
+
+impl Ports {
+    /// Each port with the component that listens there and the flag that moves it.
+    #[must_use]
+    pub fn all(&self) -> [(&'static str, u16, &'static str); 11] {
+        [
+            ("the API server", self.api, "--api-port"),
+            ("the store", self.store, "--store-port"),
+            ("the store's peers", self.store_peer, "--store-peer-port"),
+            ("the kubelet", self.kubelet, "--kubelet-port"),
+            ("the kubelet's health", self.kubelet_health, "--pick-ports"),
+            ("the controller manager", self.controller_manager, "--pick-ports"),
+            ("the scheduler", self.scheduler, "--pick-ports"),
+            ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
+            ("kube-proxy's health", self.proxy_health, "--pick-ports"),
+            ("cluster DNS", self.dns, "--dns-port"),
+            ("the health of cluster DNS", self.dns_health, "--pick-ports"),
+        ]
+    }
+}
+
+/// A cluster on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    /// Version of the data folder's layout.
+    pub layout: u32,
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// The folder of the binaries.
+    pub bin_dir: PathBuf,
+    /// The node's name.
+    pub node_name: String,
+    /// The node's address.
+    pub node_address: IpAddr,
+    /// Where pods run.
+    pub runtime: Runtime,
+    /// Addresses of pods.
+    pub pod_cidr: Ipv4Net,
+    /// Addresses of Services.
+    pub service_cidr: Ipv4Net,
+    /// DNS domain.
+    pub domain: String,
+    /// Ports of the components.
+    pub ports: Ports,
+    /// Verbosity of the components' logs.
+    #[serde(default)]
+    pub verbosity: u8,
+}
+
+impl Settings {
+    /// Reads what an earlier `up` wrote; nothing when there was none.
+    pub fn load(data_dir: &Path) -> Result<Option<Self>> {
+        let path = data_dir.join("settings.json");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(Error::Io { path, cause }),
+        };
+        let tree: serde_json::Value =
+            serde_json::from_str(&text).map_err(|cause| Error::Settings { path: path.clone(), cause })?;
+        let found = tree.get("layout").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        if found > u64::from(LAYOUT) {
+            return Err(Error::NewerLayout { path, found, known: LAYOUT });
+        }
+        let settings = serde_json::from_value(tree).map_err(|cause| Error::Settings { path, cause })?;
+        Ok(Some(settings))
+    }
+
+    /// Writes `DIR/settings.json`.
+    pub fn save(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        crate::files::write(&self.data_dir.join("settings.json"), text.as_bytes())
+    }
+
+    /// Whether pods really run.
+    #[must_use]
+    pub fn real(&self) -> bool {
+        self.runtime != Runtime::Simulated
+    }
+
+    /// A word that tells clusters on one machine apart; empty for the default folder.
+    #[must_use]
+    pub fn instance(&self) -> String {
+        instance(&self.data_dir)
+    }
+
+    /// The bridge that pods are on.
+    #[must_use]
+    pub fn bridge(&self) -> String {
+        match self.instance().as_str() {
+            "" => "ironclad0".to_owned(),
+            word => format!("ic-{word}"),
+        }
+    }
+
+    /// The nftables table of the pod network.
+    #[must_use]
+    pub fn table(&self) -> String {
+        match self.instance().as_str() {
+            "" => "ironclad".to_owned(),
+            word => format!("ironclad-{word}"),
+        }
+    }
+
+    /// The range of the node's pods: the first /24 of the cluster's range (all of a smaller one).
+    #[must_use]
+    pub fn node_pods(&self) -> Ipv4Net {
+        let length = self.pod_cidr.prefix_len().max(24);
+        Ipv4Net::new(self.pod_cidr.network(), length).unwrap_or(self.pod_cidr)
+    }
+
+    /// The node's address on the bridge: the first of its pods' range.
+    #[must_use]
+    pub fn bridge_address(&self) -> Ipv4Addr {
+        nth(self.node_pods(), 1)
+    }
+
+    /// The address of the `kubernetes` Service.
+    #[must_use]
+    pub fn api_service_address(&self) -> Ipv4Addr {
+        nth(self.service_cidr, 1)
+    }
+
+    /// The address of the `kube-dns` Service.
+    #[must_use]
+    pub fn dns_service_address(&self) -> Ipv4Addr {
+        nth(self.service_cidr, 10)
+    }
+
+    /// Where the cluster DNS listens: on the bridge, or on the node's address where there is no bridge.
+    #[must_use]
+    pub fn dns_listen_address(&self) -> IpAddr {
+        if self.real() { IpAddr::V4(self.bridge_address()) } else { self.node_address }
+    }
+
+    /// The API server as clients on this machine reach it.
+    #[must_use]
+    pub fn server_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.api)
+    }
+}
+
+/// The folder used when none is given.
+#[must_use]
+pub fn default_data_dir() -> PathBuf {
+    PathBuf::from("/var/lib/ironclad")
+}
+
+/// A word made from the data folder; empty for the default one.
+#[must_use]
+pub fn instance(data_dir: &Path) -> String {
+    if data_dir == default_data_dir() {
+        return String::new();
+    }
+    crate::files::digest(data_dir.as_os_str().as_encoded_bytes()).chars().take(8).collect()
+}
+
+fn nth(range: Ipv4Net, n: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(range.network()).wrapping_add(n))
+}

@@ -1,0 +1,89 @@
+//! What runs: read from the records, so that it needs neither the supervisor nor the API server.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::plan::plan;
+use crate::process::Record;
+use crate::settings::Settings;
+use crate::{guardian, supervisor};
+
+/// A component's state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Component {
+    /// Its name.
+    pub name: String,
+    /// Whether its process lives.
+    pub running: bool,
+    /// Whether it accepts connections.
+    pub ready: bool,
+    /// Its process id while it runs.
+    pub pid: Option<i32>,
+    /// How often it ended by itself and was started again.
+    pub restarts: u32,
+    /// Its log.
+    pub log: String,
+}
+
+/// The state of a cluster on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The data folder.
+    pub data_dir: String,
+    /// The folder of sockets, process records and mounts; gone after a reboot.
+    pub run_dir: String,
+    /// The API server's address.
+    pub server: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: String,
+    /// Whether something keeps the components running.
+    pub supervised: bool,
+    /// The supervisor's process id while it runs.
+    pub supervisor: Option<i32>,
+    /// The components.
+    pub components: Vec<Component>,
+}
+
+impl Report {
+    /// Whether everything that should run does.
+    #[must_use]
+    pub fn healthy(&self) -> bool {
+        self.supervised && self.components.iter().all(|component| component.ready)
+    }
+}
+
+/// Looks at the cluster of `data_dir`.
+pub async fn status(data_dir: &Path) -> Result<Report> {
+    let settings = Settings::load(data_dir)?.ok_or_else(|| {
+        Error::Refused(format!("{} holds no cluster; start one with `ironclad up`", data_dir.display()))
+    })?;
+    let layout = Layout::of(&settings);
+    let mut components = Vec::new();
+    for process in plan(&settings, &layout).processes {
+        let record = Record::load(&layout.record(&process.name));
+        let running = record.as_ref().is_some_and(Record::alive);
+        components.push(Component {
+            ready: running && supervisor::ready(&process.ready).await,
+            running,
+            pid: record.as_ref().filter(|_| running).map(|record| record.pid),
+            restarts: record.map_or(0, |record| record.restarts),
+            log: layout.log(&process.name).display().to_string(),
+            name: process.name,
+        });
+    }
+    let supervisor = guardian::supervisor(&layout).map(|record| record.pid);
+    Ok(Report {
+        data_dir: data_dir.display().to_string(),
+        run_dir: layout.run().display().to_string(),
+        server: settings.server_url(),
+        kubeconfig: layout.admin_kubeconfig().display().to_string(),
+        supervised: supervisor.is_some(),
+        supervisor,
+        components,
+    })
+}

@@ -1,0 +1,95 @@
+//! One process's keeper: start or adopt, wait for the end, pause, again.
+
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::layout::Layout;
+use crate::plan::{Process, Ready};
+use crate::process::Running;
+
+/// How long a component may take to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+/// A process that ran this long has proved itself: the pause starts small again.
+const PROVED: Duration = Duration::from_secs(30);
+/// After this long a process is started even if what it needs is not there: components wait for it themselves.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Keeps `process` running until `stop`.
+pub(crate) async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
+    let mut pause = FIRST_PAUSE;
+    let mut restarts = 0;
+    let mut adopted = adopt(&process, &layout).await;
+    loop {
+        let began = Instant::now();
+        let started = match adopted.take() {
+            Some(running) => Ok(running),
+            None => {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = tokio::time::timeout(PATIENCE, all_ready(&after)) => {}
+                }
+                Running::start(&process, &layout, restarts)
+            }
+        };
+        match started {
+            Ok(mut running) => {
+                restarts = running.record.restarts;
+                tracing::info!(name = process.name, pid = running.record.pid, "running");
+                tokio::select! {
+                    () = stop.cancelled() => {
+                        running.stop(GRACE).await;
+                        tracing::info!(name = process.name, "stopped");
+                        return;
+                    }
+                    exit = running.ended() => tracing::warn!(name = process.name, exit = exit.0, "ended by itself"),
+                }
+            }
+            Err(error) => tracing::error!(name = process.name, %error, "can't be started"),
+        }
+        if began.elapsed() > PROVED {
+            pause = FIRST_PAUSE;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        restarts += 1;
+    }
+}
+
+/// The process that an earlier supervisor left, unless it runs something else than what the plan says now.
+async fn adopt(process: &Process, layout: &Layout) -> Option<Running> {
+    let mut running = Running::adopt(&process.name, layout)?;
+    if running.record.stamp == process.stamp {
+        tracing::info!(name = process.name, pid = running.record.pid, "adopted");
+        return Some(running);
+    }
+    tracing::info!(name = process.name, "changed since it was started; starting it again");
+    running.stop(GRACE).await;
+    None
+}
+
+async fn all_ready(what: &[Ready]) {
+    for one in what {
+        while !ready(one).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Whether something shows that it is ready.
+pub(crate) async fn ready(what: &Ready) -> bool {
+    let attempt = async {
+        match what {
+            Ready::Tcp(address) => TcpStream::connect(address).await.is_ok(),
+            Ready::Unix(path) => UnixStream::connect(path).await.is_ok(),
+            Ready::Started => true,
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(1), attempt).await.unwrap_or(false)
+}

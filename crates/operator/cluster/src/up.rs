@@ -1,0 +1,144 @@
+//! Bringing a cluster up, or repairing one: every step looks at what is there and does what is missing.
+
+mod choose;
+mod wait;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use client::{Client, Config};
+use ipnet::Ipv4Net;
+use operator_pki::{Names, NodeName};
+
+use crate::containers;
+use crate::error::{Error, Result};
+use crate::image::{busybox_image, pause_image};
+use crate::layout::Layout;
+use crate::plan::plan;
+use crate::settings::{Runtime, Settings};
+use crate::{addons, checks, configs, files, guardian, network};
+
+/// What `up` is asked for. What is left open keeps the value of the last time, or the default.
+#[derive(Debug, Clone, Default)]
+pub struct Up {
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// The folder of the component binaries.
+    pub bin_dir: Option<PathBuf>,
+    /// A runtime that runs already.
+    pub runtime_endpoint: Option<String>,
+    /// Pretend to run containers.
+    pub simulated: bool,
+    /// The node's name.
+    pub node_name: Option<String>,
+    /// The node's address.
+    pub node_address: Option<std::net::IpAddr>,
+    /// Addresses of pods.
+    pub pod_cidr: Option<Ipv4Net>,
+    /// Addresses of Services.
+    pub service_cidr: Option<Ipv4Net>,
+    /// Take any free ports instead of the usual ones.
+    pub pick_ports: bool,
+    /// Ports given by name.
+    pub api_port: Option<u16>,
+    /// The store's port.
+    pub store_port: Option<u16>,
+    /// The store's port for peers.
+    pub store_peer_port: Option<u16>,
+    /// The kubelet's port.
+    pub kubelet_port: Option<u16>,
+    /// The port of the cluster DNS.
+    pub dns_port: Option<u16>,
+    /// Verbosity of the components' logs.
+    pub verbosity: Option<u8>,
+}
+
+/// Brings the cluster up and waits until its node is Ready. `say` tells what happens.
+pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
+    let began = Instant::now();
+    let (settings, remark) = choose::settings(options)?;
+    let layout = Layout::of(&settings);
+    checks::all(&settings, &layout)?;
+    if let Some(remark) = remark {
+        say(&remark);
+    }
+    files::create_dir(&settings.data_dir, 0o711)?;
+    settings.save()?;
+    say("certificates and configuration");
+    write_files(&settings, &layout)?;
+    if settings.real() {
+        network::prepare(&settings)?;
+    }
+    say("starting the components");
+    start(&settings, &layout)?;
+    if let Some(socket) = containers::socket(&settings, &layout) {
+        say("importing images");
+        wait::socket(&socket, &layout).await?;
+        let images = [pause_image()?, busybox_image()?];
+        containers::import(&images, &socket, &layout)?;
+    }
+    let client = connect(&layout)?;
+    say("waiting for the API server");
+    wait::api_server(&client, &layout).await?;
+    wait::system(&client, &settings, &layout).await?;
+    addons::apply(&client, &settings).await?;
+    say("waiting for the node");
+    wait::node(&client, &settings, &layout).await?;
+    say("waiting for cluster DNS");
+    wait::dns(&settings, &layout).await?;
+    say(&format!("ready after {:.1} s", began.elapsed().as_secs_f32()));
+    Ok(settings)
+}
+
+fn connect(layout: &Layout) -> Result<Client> {
+    let path = layout.admin_kubeconfig();
+    let config =
+        Config::from_kubeconfig(&path).map_err(|cause| Error::Api { what: path.display().to_string(), cause })?;
+    Ok(Client::new(config.user_agent("ironclad")))
+}
+
+fn write_files(settings: &Settings, layout: &Layout) -> Result<()> {
+    let node = NodeName { name: settings.node_name.clone(), addresses: vec![settings.node_address] };
+    let names = Names {
+        domain: settings.domain.clone(),
+        service_address: settings.api_service_address().into(),
+        extra_dns: vec![settings.node_name.clone()],
+        addresses: vec![settings.node_address],
+        nodes: vec![node],
+    };
+    let (pki, written) = operator_pki::ensure(&layout.pki(), &names)?;
+    tracing::debug!(?written, "certificates");
+    let server = settings.server_url();
+    let kubelet = format!("kubelet-{}", settings.node_name);
+    let node_user = format!("system:node:{}", settings.node_name);
+    for (file, certificate, user) in [
+        ("controller-manager", "controller-manager", "system:kube-controller-manager"),
+        ("scheduler", "scheduler", "system:kube-scheduler"),
+        ("proxy", "proxy", "system:kube-proxy"),
+        ("dns", "dns", "system:cluster-dns"),
+        ("kubelet", &kubelet, &node_user),
+    ] {
+        pki.kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
+    }
+    pki.kubeconfig(&layout.admin_kubeconfig(), "admin", "kubernetes-admin", &server)?;
+    files::write_if_changed(&layout.config("kubelet.yaml"), configs::kubelet(settings, layout).as_bytes())?;
+    files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
+    if settings.real() {
+        files::write_if_changed(&layout.config("kube-proxy.yaml"), configs::proxy(settings, layout).as_bytes())?;
+    }
+    if settings.runtime == Runtime::Own {
+        files::write_if_changed(&layout.config("containerd.toml"), configs::containerd(layout).as_bytes())?;
+        let conf = layout.cni_conf().join("10-ironclad.conflist");
+        files::write_if_changed(&conf, configs::cni(settings, layout).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn start(settings: &Settings, layout: &Layout) -> Result<()> {
+    let mut plan = plan(settings, layout);
+    plan.stamp();
+    let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
+    files::write_if_changed(&layout.plan(), text.as_bytes())?;
+    let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
+    guardian::start(settings, layout, &program)
+}

@@ -1,0 +1,118 @@
+//! Waiting, each time with a deadline and a pointer to the log that tells why it takes so long.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use client::{Client, ListParams, Request, WatchEvent};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::plan::Ready;
+use crate::settings::Settings;
+use crate::supervisor::ready;
+
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// Tries until it holds. Only used while things start and there is nothing to watch yet.
+async fn until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    let attempts = async {
+        while !holds().await {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let late = |_| Error::Late { what: what.to_owned(), seconds, log: log.to_owned() };
+    tokio::time::timeout(Duration::from_secs(seconds), attempts).await.map_err(late)
+}
+
+/// Until the runtime listens.
+pub async fn socket(path: &Path, layout: &Layout) -> Result<()> {
+    let target = Ready::Unix(path.to_owned());
+    until("the start of the container runtime", 60, &layout.log("containerd"), || ready(&target)).await
+}
+
+/// Until the API server says it is ready.
+pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
+    until("the start of the API server", 120, &layout.log("kube-apiserver"), || async {
+        let mut request = Request::get("/readyz");
+        request.timeout = Some(Duration::from_secs(5));
+        client.bytes(request).await.is_ok()
+    })
+    .await
+}
+
+/// Until the namespace for system objects is there.
+pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
+    until("the namespace kube-system", 60, &layout.log("kube-apiserver"), || async {
+        client.api::<Namespace>().get("kube-system").await.is_ok()
+    })
+    .await
+}
+
+/// Until the node is Ready: a watch, from the state that a list gave.
+pub async fn node(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    const SECONDS: u64 = 180;
+    let waiting = async {
+        while let Err(error) = watch_node(client, &settings.node_name).await {
+            tracing::debug!(%error, "watching the node again");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let late = |_| Error::Late {
+        what: format!("readiness of node {}", settings.node_name),
+        seconds: SECONDS,
+        log: layout.log("kubelet"),
+    };
+    tokio::time::timeout(Duration::from_secs(SECONDS), waiting).await.map_err(late)
+}
+
+/// Ends well when the node is Ready; any end of the watch before is an error.
+async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
+    let api = client.api::<Node>();
+    let which = ListParams::new().fields(format!("metadata.name={name}"));
+    let list = api.list(&which).await?;
+    if list.items.iter().any(is_ready) {
+        return Ok(());
+    }
+    let version = list.metadata.resource_version.unwrap_or_default();
+    let mut watch = api.watch(&which, &version, 60).await?;
+    while let Some(event) = watch.next().await {
+        if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event?
+            && is_ready(&node)
+        {
+            return Ok(());
+        }
+    }
+    Err(client::Error::Config("the watch ended".into()))
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}
+
+/// Until the cluster DNS has seen the cluster.
+pub async fn dns(settings: &Settings, layout: &Layout) -> Result<()> {
+    let port = settings.ports.dns_health;
+    until("readiness of cluster DNS", 60, &layout.log("cluster-dns"), || http_ok(port, "/ready")).await
+}
+
+/// Whether a local HTTP endpoint answers 200.
+async fn http_ok(port: u16, path: &str) -> bool {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let attempt = async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut head = [0u8; 12];
+        stream.read_exact(&mut head).await.ok()?;
+        Some(head.ends_with(b" 200"))
+    };
+    tokio::time::timeout(Duration::from_secs(2), attempt).await.ok().flatten().unwrap_or(false)
+}

@@ -1,0 +1,74 @@
+//! A certificate authority kept as two files, `NAME.crt` and `NAME.key`.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use time::{Duration, OffsetDateTime};
+
+use crate::Error;
+use crate::files::{read_optional, write_private, write_public};
+
+/// How long an authority lives. Replacing one means replacing everything it signed.
+const LIFETIME: Duration = Duration::days(3650);
+
+/// An authority that can sign.
+pub struct Authority {
+    path: PathBuf,
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Reads `NAME.crt` and `NAME.key` in `folder`, or makes them.
+    pub fn ensure(folder: &Path, name: &str, common_name: &str) -> Result<Self, Error> {
+        let crt = folder.join(format!("{name}.crt"));
+        let key = folder.join(format!("{name}.key"));
+        match (read_optional(&crt)?, read_optional(&key)?) {
+            (Some(certificate), Some(key_pem)) => Self::from_pem(&crt, certificate, &key_pem),
+            (None, None) => Self::create(&crt, &key, common_name),
+            (Some(_), None) => Err(Error::Half(key)),
+            (None, Some(_)) => Err(Error::Half(crt)),
+        }
+    }
+
+    fn from_pem(crt: &Path, certificate: String, key: &str) -> Result<Self, Error> {
+        let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+        let pair = KeyPair::from_pem(key).map_err(bad)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, pair).map_err(bad)?;
+        Ok(Self { path: crt.to_owned(), certificate, issuer })
+    }
+
+    fn create(crt: &Path, key: &Path, common_name: &str) -> Result<Self, Error> {
+        let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+        let pair = KeyPair::generate().map_err(bad)?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(bad)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let now = OffsetDateTime::now_utc();
+        params.not_before = now - Duration::minutes(5);
+        params.not_after = now + LIFETIME;
+        let certificate = params.self_signed(&pair).map_err(bad)?.pem();
+        write_private(key, pair.serialize_pem().as_bytes())?;
+        write_public(crt, certificate.as_bytes())?;
+        Self::from_pem(crt, certificate, &pair.serialize_pem())
+    }
+
+    /// The certificate's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The certificate in PEM.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+}

@@ -1,0 +1,168 @@
+//! One certificate signed by an authority: what it says, whether the one in place still does, and a new one.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+
+use crate::files::{read_optional, write_private, write_public};
+use crate::{Authority, Error};
+
+const LIFETIME: Duration = Duration::days(365);
+/// A certificate is replaced when less than this is left.
+const RENEW_BEFORE: Duration = Duration::days(90);
+
+/// What a certificate may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// To prove who a client is.
+    Client,
+    /// To prove who a server is.
+    Server,
+    /// Both: members of the store talk to one another.
+    Both,
+}
+
+/// Who a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The user or host name.
+    pub common_name: String,
+    /// The group, for clients.
+    pub organization: Option<String>,
+    /// DNS names of a server.
+    pub dns: Vec<String>,
+    /// Addresses of a server.
+    pub addresses: Vec<IpAddr>,
+    /// What it is used for.
+    pub usage: Usage,
+}
+
+impl Subject {
+    /// A client called `common_name`, in the group `organization`.
+    #[must_use]
+    pub fn client(common_name: &str, organization: Option<&str>) -> Self {
+        Self {
+            common_name: common_name.to_owned(),
+            organization: organization.map(str::to_owned),
+            dns: Vec::new(),
+            addresses: Vec::new(),
+            usage: Usage::Client,
+        }
+    }
+
+    /// A server reachable under these names.
+    #[must_use]
+    pub fn server(common_name: &str, mut dns: Vec<String>, mut addresses: Vec<IpAddr>) -> Self {
+        dns.sort();
+        dns.dedup();
+        addresses.sort();
+        addresses.dedup();
+        Self { common_name: common_name.to_owned(), organization: None, dns, addresses, usage: Usage::Server }
+    }
+}
+
+/// Makes sure that `NAME.crt` and `NAME.key` in `folder` say what `subject` says; true if they were written.
+pub(crate) fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subject) -> Result<bool, Error> {
+    let crt = folder.join(format!("{name}.crt"));
+    let key = folder.join(format!("{name}.key"));
+    if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)
+        && still_good(&present, authority, subject)
+    {
+        return Ok(false);
+    }
+    issue(authority, &crt, &key, subject)?;
+    Ok(true)
+}
+
+fn issue(authority: &Authority, crt: &Path, key: &Path, subject: &Subject) -> Result<(), Error> {
+    let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+    let pair = KeyPair::generate().map_err(bad)?;
+    let mut params = CertificateParams::new(subject.dns.clone()).map_err(bad)?;
+    params.subject_alt_names.extend(subject.addresses.iter().map(|a| SanType::IpAddress(*a)));
+    params.distinguished_name = DistinguishedName::new();
+    if let Some(group) = &subject.organization {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    params.distinguished_name.push(DnType::CommonName, &subject.common_name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = match subject.usage {
+        Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+    };
+    params.use_authority_key_identifier_extension = true;
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::minutes(5);
+    params.not_after = now + LIFETIME;
+    let certificate = params.signed_by(&pair, authority.issuer()).map_err(bad)?;
+    write_private(key, pair.serialize_pem().as_bytes())?;
+    write_public(crt, certificate.pem().as_bytes())
+}
+
+fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
+    let Some(der) = der(present) else { return false };
+    let Some(authority_der) = der_of_authority(authority) else { return false };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return false };
+    let Ok((_, signer)) = X509Certificate::from_der(&authority_der) else { return false };
+    let left = certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
+    left > RENEW_BEFORE.whole_seconds()
+        && authority_key(&certificate).is_some_and(|key| Some(key) == subject_key(&signer))
+        && names(&certificate) == wanted_names(subject)
+}
+
+fn der(pem: &str) -> Option<Vec<u8>> {
+    x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, pem)| pem.contents)
+}
+
+fn der_of_authority(authority: &Authority) -> Option<Vec<u8>> {
+    der(authority.certificate())
+}
+
+fn authority_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|k| k.0),
+        _ => None,
+    })
+}
+
+fn subject_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
+        _ => None,
+    })
+}
+
+/// Everything a certificate says about its holder, in one comparable list.
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    let subject = certificate.subject();
+    all.extend(subject.iter_common_name().filter_map(|n| n.as_str().ok()).map(|n| format!("cn {n}")));
+    all.extend(subject.iter_organization().filter_map(|n| n.as_str().ok()).map(|n| format!("o {n}")));
+    if let Ok(Some(san)) = certificate.subject_alternative_name() {
+        for name in &san.value.general_names {
+            match name {
+                GeneralName::DNSName(dns) => all.push(format!("dns {dns}")),
+                GeneralName::IPAddress(bytes) => all.extend(address(bytes).map(|a| format!("ip {a}"))),
+                _ => {}
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+fn wanted_names(subject: &Subject) -> Vec<String> {
+    let mut all = vec![format!("cn {}", subject.common_name)];
+    all.extend(subject.organization.iter().map(|o| format!("o {o}")));
+    all.extend(subject.dns.iter().map(|d| format!("dns {d}")));
+    all.extend(subject.addresses.iter().map(|a| format!("ip {a}")));
+    all.sort();
+    all
+}

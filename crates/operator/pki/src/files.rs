@@ -1,0 +1,40 @@
+//! Files that hold keys: written whole, mode 0600, never readable by others on the way.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::Error;
+
+/// Writes `data` to `path` with mode 0600, replacing it in one step.
+pub fn write_private(path: &Path, data: &[u8]) -> Result<(), Error> {
+    write(path, data, 0o600)
+}
+
+pub(crate) fn write_public(path: &Path, data: &[u8]) -> Result<(), Error> {
+    write(path, data, 0o644)
+}
+
+fn write(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
+    let io = |cause| Error::Io { path: path.to_owned(), cause };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(io)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let fresh = Path::new(&name);
+    let _ = fs::remove_file(fresh);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(fresh).map_err(io)?;
+    file.write_all(data).and_then(|()| file.sync_all()).map_err(io)?;
+    fs::rename(fresh, path).map_err(io)
+}
+
+/// The text of a file, or nothing when it does not exist.
+pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(Error::Io { path: path.to_owned(), cause }),
+    }
+}

@@ -1,0 +1,55 @@
+//! Kubeconfig files with everything inside, so that one file can be carried elsewhere.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Error;
+use crate::files::{read_optional, write_private};
+
+/// What a kubeconfig says.
+#[derive(Debug, Clone)]
+pub struct Kubeconfig<'a> {
+    /// The cluster's name in the file.
+    pub cluster: &'a str,
+    /// The user's name in the file.
+    pub user: &'a str,
+    /// The API server, `https://host:port`.
+    pub server: &'a str,
+    /// The authority's certificate in PEM.
+    pub authority: &'a str,
+    /// The client certificate's file.
+    pub certificate: &'a Path,
+    /// The client key's file.
+    pub key: &'a Path,
+}
+
+impl Kubeconfig<'_> {
+    /// Writes the file with mode 0600 if it does not say this already; true if it was written.
+    pub fn write(&self, path: &Path) -> Result<bool, Error> {
+        let text = self.render()?;
+        if read_optional(path)?.as_deref() == Some(text.as_str()) {
+            return Ok(false);
+        }
+        write_private(path, text.as_bytes())?;
+        Ok(true)
+    }
+
+    fn render(&self) -> Result<String, Error> {
+        let Self { cluster, user, server, .. } = self;
+        let ca = STANDARD.encode(self.authority);
+        let certificate = encode(self.certificate)?;
+        let key = encode(self.key)?;
+        Ok(format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: {cluster}\n  cluster:\n    server: {server}\n    \
+             certificate-authority-data: {ca}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: \
+             {certificate}\n    client-key-data: {key}\ncontexts:\n- name: {user}@{cluster}\n  context:\n    \
+             cluster: {cluster}\n    user: {user}\ncurrent-context: {user}@{cluster}\npreferences: {{}}\n"
+        ))
+    }
+}
+
+fn encode(path: &Path) -> Result<String, Error> {
+    std::fs::read(path).map(|data| STANDARD.encode(data)).map_err(|cause| Error::Io { path: path.to_owned(), cause })
+}

@@ -1,0 +1,19 @@
+//! The certificates of a cluster: three separate authorities (cluster, front proxy, store), the
+//! certificates each component needs, the key that signs ServiceAccount tokens, and kubeconfigs.
+//!
+//! Everything is ECDSA P-256. Keys are written with mode 0600, and only when the certificate in place
+//! does not do any longer (other names, other authority, near its end): running it again changes nothing.
+
+mod authority;
+mod certificate;
+mod error;
+mod files;
+mod kubeconfig;
+mod set;
+
+pub use authority::Authority;
+pub use certificate::{Subject, Usage};
+pub use error::Error;
+pub use files::write_private;
+pub use kubeconfig::Kubeconfig;
+pub use set::{Names, NodeName, Pki, ensure, ensure_service_account_key};

@@ -1,0 +1,187 @@
+//! The set of certificates of one cluster, laid out as kubeadm does so that its guides apply.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use rcgen::KeyPair;
+
+use crate::authority::Authority;
+use crate::certificate::{self, Subject, Usage};
+use crate::files::{read_optional, write_private, write_public};
+use crate::{Error, Kubeconfig};
+
+/// A node: its name and addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeName {
+    /// The Node object's name.
+    pub name: String,
+    /// Addresses of its kubelet.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What the certificates depend on.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// DNS domain of the cluster.
+    pub domain: String,
+    /// Address of the `kubernetes` Service.
+    pub service_address: IpAddr,
+    /// Further names of the API server.
+    pub extra_dns: Vec<String>,
+    /// Further addresses of the API server.
+    pub addresses: Vec<IpAddr>,
+    /// The nodes on this machine.
+    pub nodes: Vec<NodeName>,
+}
+
+/// Paths of the whole set.
+pub struct Pki {
+    folder: PathBuf,
+    cluster: Authority,
+    front_proxy: Authority,
+    store: Authority,
+}
+
+/// Makes what is missing, or no longer right, in `folder`. Gives the names of the certificates that were written.
+pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error> {
+    let pki = Pki {
+        folder: folder.to_owned(),
+        cluster: Authority::ensure(folder, "ca", "ironclad-ca")?,
+        front_proxy: Authority::ensure(folder, "front-proxy-ca", "ironclad-front-proxy-ca")?,
+        store: Authority::ensure(&folder.join("etcd"), "ca", "ironclad-store-ca")?,
+    };
+    let mut written = Vec::new();
+    for (authority, name, subject) in wanted(&pki, names) {
+        if certificate::ensure(authority, folder, &name, &subject)? {
+            written.push(name);
+        }
+    }
+    if ensure_service_account_key(folder)? {
+        written.push("sa".to_owned());
+    }
+    Ok((pki, written))
+}
+
+fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
+    let mut all = vec![
+        (&pki.cluster, "apiserver", api_server(names)),
+        (
+            &pki.cluster,
+            "apiserver-kubelet-client",
+            Subject::client("kube-apiserver-kubelet-client", Some("system:masters")),
+        ),
+        (&pki.front_proxy, "front-proxy-client", Subject::client("front-proxy-client", None)),
+        (&pki.store, "apiserver-etcd-client", Subject::client("kube-apiserver-etcd-client", None)),
+        (&pki.store, "etcd/server", store(names, Usage::Both)),
+        (&pki.store, "etcd/peer", store(names, Usage::Both)),
+        (&pki.cluster, "admin", Subject::client("kubernetes-admin", Some("system:masters"))),
+        (&pki.cluster, "controller-manager", Subject::client("system:kube-controller-manager", None)),
+        (&pki.cluster, "scheduler", Subject::client("system:kube-scheduler", None)),
+        (&pki.cluster, "proxy", Subject::client("system:kube-proxy", None)),
+        (&pki.cluster, "dns", Subject::client("system:cluster-dns", None)),
+    ]
+    .into_iter()
+    .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
+    .collect::<Vec<_>>();
+    for node in &names.nodes {
+        let user = format!("system:node:{}", node.name);
+        all.push((&pki.cluster, format!("kubelet-{}", node.name), Subject::client(&user, Some("system:nodes"))));
+        let mut addresses = node.addresses.clone();
+        addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let serving = Subject::server(&user, vec![node.name.clone(), "localhost".to_owned()], addresses);
+        all.push((&pki.cluster, format!("kubelet-serving-{}", node.name), serving));
+    }
+    all
+}
+
+fn loopback() -> [IpAddr; 2] {
+    [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]
+}
+
+fn api_server(names: &Names) -> Subject {
+    let mut dns = vec![
+        "localhost".to_owned(),
+        "kubernetes".to_owned(),
+        "kubernetes.default".to_owned(),
+        "kubernetes.default.svc".to_owned(),
+        format!("kubernetes.default.svc.{}", names.domain),
+    ];
+    dns.extend(names.extra_dns.iter().cloned());
+    let mut addresses = vec![names.service_address];
+    addresses.extend(loopback());
+    addresses.extend(names.addresses.iter().copied());
+    Subject::server("kube-apiserver", dns, addresses)
+}
+
+fn store(names: &Names, usage: Usage) -> Subject {
+    let mut addresses = loopback().to_vec();
+    addresses.extend(names.addresses.iter().copied());
+    Subject { usage, ..Subject::server("kvstore", vec!["localhost".to_owned()], addresses) }
+}
+
+/// Makes `sa.key` and `sa.pub`, the pair that signs ServiceAccount tokens; true if they were written.
+pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
+    let private = folder.join("sa.key");
+    let public = folder.join("sa.pub");
+    let bad = |cause| Error::Certificate { path: private.clone(), cause };
+    if let Some(pem) = read_optional(&private)? {
+        if read_optional(&public)?.is_none() {
+            let pair = KeyPair::from_pem(&pem).map_err(bad)?;
+            write_public(&public, pair.public_key_pem().as_bytes())?;
+        }
+        return Ok(false);
+    }
+    let pair = KeyPair::generate().map_err(bad)?;
+    write_private(&private, pair.serialize_pem().as_bytes())?;
+    write_public(&public, pair.public_key_pem().as_bytes())?;
+    Ok(true)
+}
+
+impl Pki {
+    /// The certificate file called `name`.
+    #[must_use]
+    pub fn crt(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.crt"))
+    }
+
+    /// The key file called `name`.
+    #[must_use]
+    pub fn key(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.key"))
+    }
+
+    /// The authority of clients and of the API server and kubelets.
+    #[must_use]
+    pub fn cluster(&self) -> &Authority {
+        &self.cluster
+    }
+
+    /// The authority of the store and its clients.
+    #[must_use]
+    pub fn store(&self) -> &Authority {
+        &self.store
+    }
+
+    /// The authority of proxies in front of extension API servers.
+    #[must_use]
+    pub fn front_proxy(&self) -> &Authority {
+        &self.front_proxy
+    }
+
+    /// Writes a kubeconfig for the certificate called `name`; true if the file changed.
+    pub fn kubeconfig(&self, path: &Path, name: &str, user: &str, server: &str) -> Result<bool, Error> {
+        Kubeconfig {
+            cluster: "ironclad",
+            user,
+            server,
+            authority: self.cluster.certificate(),
+            certificate: &self.crt(name),
+            key: &self.key(name),
+        }
+        .write(path)
+    }
+}
+
+#[cfg(test)]
+#[path = "set_tests.rs"]
+mod tests;

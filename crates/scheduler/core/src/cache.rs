@@ -1,0 +1,192 @@
+//! Nodes and the pods on them, as the informers and our own decisions have it.
+//!
+//! A pod counts on its node from the moment that the node is chosen: it is assumed there until the binding
+//! is seen, or forgotten when the binding fails. Changes go straight into the next snapshot; entries of nodes
+//! that did not change are shared with the last one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
+use scheduler_framework::selector::Labels;
+use scheduler_framework::{NodeInfo, PodInfo, Snapshot};
+
+struct Placed {
+    node: String,
+    assumed: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    snapshot: Arc<Snapshot>,
+    /// Pods on nodes that are not known (yet, or any more).
+    strays: HashMap<String, NodeInfo>,
+    pods: HashMap<String, Placed>,
+}
+
+impl Inner {
+    fn snapshot(&mut self) -> &mut Snapshot {
+        Arc::make_mut(&mut self.snapshot)
+    }
+
+    /// The entry of a node, known or not, to change it.
+    fn node(&mut self, name: &str) -> &mut NodeInfo {
+        let at = self.snapshot.by_name.get(name).copied().filter(|at| *at < self.snapshot.nodes.len());
+        match at {
+            Some(at) => Arc::make_mut(&mut Arc::make_mut(&mut self.snapshot).nodes[at]),
+            None => self.strays.entry(name.to_owned()).or_insert_with(|| NodeInfo::new(name)),
+        }
+    }
+
+    fn place(&mut self, pod: &Arc<PodInfo>, node: &str, assumed: bool) {
+        self.take(pod.uid());
+        self.node(node).add_pod(Arc::clone(pod));
+        self.pods.insert(pod.uid().to_owned(), Placed { node: node.to_owned(), assumed });
+    }
+
+    fn take(&mut self, uid: &str) -> bool {
+        let Some(placed) = self.pods.remove(uid) else { return false };
+        self.node(&placed.node).remove_pod(uid);
+        if self.strays.get(&placed.node).is_some_and(|stray| stray.pods.is_empty()) {
+            self.strays.remove(&placed.node);
+        }
+        true
+    }
+}
+
+/// The cache.
+#[derive(Default)]
+pub struct Cache {
+    inner: Mutex<Inner>,
+}
+
+impl Cache {
+    /// The cluster as it is now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.lock().snapshot)
+    }
+
+    /// A node came or changed.
+    pub fn set_node(&self, node: &Arc<Node>) {
+        let Some(name) = node.metadata.name.as_deref() else { return };
+        let mut inner = self.inner.lock();
+        let known = inner.snapshot.by_name.contains_key(name);
+        if !known {
+            let info = inner.strays.remove(name).unwrap_or_else(|| NodeInfo::new(name));
+            let snapshot = inner.snapshot();
+            snapshot.nodes.push(Arc::new(info));
+            snapshot.reindex();
+        }
+        let info = inner.node(name);
+        let before = Arc::clone(&info.images);
+        info.set_node(Arc::clone(node));
+        if !known || *before != *info.images {
+            inner.snapshot().count_images();
+        }
+    }
+
+    /// A node is gone; the pods on it are remembered until they are gone too.
+    pub fn remove_node(&self, name: &str) {
+        let mut inner = self.inner.lock();
+        let Some(at) = inner.snapshot.by_name.get(name).copied() else { return };
+        let snapshot = inner.snapshot();
+        let info = snapshot.nodes.remove(at);
+        snapshot.reindex();
+        snapshot.count_images();
+        if !info.pods.is_empty() {
+            let mut stray = NodeInfo::new(name);
+            info.pods.iter().for_each(|pod| stray.add_pod(Arc::clone(pod)));
+            inner.strays.insert(name.to_owned(), stray);
+        }
+    }
+
+    /// A bound pod came or changed.
+    pub fn set_pod(&self, pod: &Arc<PodInfo>) {
+        self.inner.lock().place(pod, pod.node_name(), false);
+    }
+
+    /// A bound pod is gone.
+    pub fn remove_pod(&self, uid: &str) {
+        self.inner.lock().take(uid);
+    }
+
+    /// Counts a pod on the node that was chosen for it.
+    pub fn assume(&self, pod: &Arc<PodInfo>, node: &str) {
+        self.inner.lock().place(pod, node, true);
+    }
+
+    /// The binding failed: the pod counts no longer, unless it was seen bound after all.
+    pub fn forget(&self, uid: &str) {
+        let mut inner = self.inner.lock();
+        if inner.pods.get(uid).is_some_and(|placed| placed.assumed) {
+            inner.take(uid);
+        }
+    }
+
+    /// Whether a pod counts on a node.
+    pub fn has_pod(&self, uid: &str) -> bool {
+        self.inner.lock().pods.contains_key(uid)
+    }
+
+    /// Sets the labels of a namespace, or takes it out.
+    pub fn set_namespace(&self, name: &str, labels: Option<Labels>) {
+        let mut inner = self.inner.lock();
+        let namespaces = Arc::make_mut(&mut inner.snapshot().namespaces);
+        match labels {
+            Some(labels) => drop(namespaces.insert(name.to_owned(), labels)),
+            None => drop(namespaces.remove(name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str) -> Arc<Node> {
+        Arc::new(serde_json::from_value(json!({"metadata": {"name": name}})).unwrap())
+    }
+
+    fn pod(name: &str, node: &str) -> Arc<PodInfo> {
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]});
+        let object = json!({"metadata": {"name": name, "uid": name}, "spec": spec});
+        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+    }
+
+    fn used(cache: &Cache, node: &str) -> Option<i64> {
+        cache.snapshot().node(node).map(|info| info.requested.milli_cpu)
+    }
+
+    #[test]
+    fn assumed_pods_count_until_forgotten() {
+        let cache = Cache::default();
+        cache.set_node(&node("a"));
+        let before = cache.snapshot();
+        cache.assume(&pod("p", ""), "a");
+        assert_eq!(before.node("a").unwrap().requested.milli_cpu, 0);
+        assert_eq!(used(&cache, "a"), Some(1000));
+        cache.forget("p");
+        assert_eq!(used(&cache, "a"), Some(0));
+        cache.assume(&pod("p", ""), "a");
+        cache.set_pod(&pod("p", "a"));
+        cache.forget("p");
+        assert_eq!(used(&cache, "a"), Some(1000));
+        cache.remove_pod("p");
+        assert_eq!(used(&cache, "a"), Some(0));
+    }
+
+    #[test]
+    fn pods_may_come_before_their_node() {
+        let cache = Cache::default();
+        cache.set_pod(&pod("p", "a"));
+        assert_eq!(used(&cache, "a"), None);
+        cache.set_node(&node("a"));
+        assert_eq!(used(&cache, "a"), Some(1000));
+        cache.remove_node("a");
+        cache.set_node(&node("a"));
+        assert_eq!(used(&cache, "a"), Some(1000));
+    }
+}

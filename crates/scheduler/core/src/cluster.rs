@@ -1,0 +1,94 @@
+//! What plugins may look up besides nodes and pods: informers' stores behind the framework's traits.
+
+use std::sync::{Arc, OnceLock};
+
+use client::{Client, Event, Informer, ListParams, Object, ObjectExt, Store};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use scheduler_framework::selector::Labels;
+use scheduler_framework::{ClaimView, Cluster};
+
+const NAMESPACE: &str = "namespace";
+
+pub(crate) struct Stores {
+    pub(crate) claims: Store<PersistentVolumeClaim>,
+    pub(crate) volumes: Store<PersistentVolume>,
+    pub(crate) classes: Store<StorageClass>,
+    pub(crate) budgets: Store<PodDisruptionBudget>,
+    pub(crate) services: Store<Service>,
+}
+
+/// The view; empty until [`View::fill`].
+#[derive(Default)]
+pub(crate) struct View {
+    stores: OnceLock<Stores>,
+}
+
+fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<K> {
+    Informer::new(client.api(), ListParams::new()).index(NAMESPACE, |object: &K| vec![object.namespace().to_owned()])
+}
+
+impl View {
+    /// Starts the informers; `changed` hears of storage.
+    pub(crate) fn fill<F>(&self, client: &Client, tasks: &base_task::Tasks, changed: F) -> Option<&Stores>
+    where
+        F: Fn() + Clone + Send + Sync + 'static,
+    {
+        fn telling<K, F: Fn()>(changed: F) -> impl Fn(Event<K>) {
+            move |_| changed()
+        }
+        let stores = Stores {
+            claims: Informer::new(client.api(), ListParams::new()).on_event(telling(changed.clone())).spawn(tasks),
+            volumes: Informer::new(client.api(), ListParams::new()).on_event(telling(changed.clone())).spawn(tasks),
+            classes: Informer::new(client.api(), ListParams::new()).on_event(telling(changed)).spawn(tasks),
+            budgets: by_namespace(client).spawn(tasks),
+            services: by_namespace(client)
+                .transform(|service: &mut Service| {
+                    service.status = None;
+                    service.metadata.annotations = None;
+                })
+                .spawn(tasks),
+        };
+        self.stores.set(stores).ok()?;
+        self.stores.get()
+    }
+}
+
+impl ClaimView for View {
+    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+        self.stores.get()?.claims.get(&format!("{namespace}/{name}"))
+    }
+
+    fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        self.stores.get()?.volumes.get(name)
+    }
+
+    fn volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        self.stores.get().map(|stores| stores.volumes.list()).unwrap_or_default()
+    }
+
+    fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
+        self.stores.get()?.classes.get(name)
+    }
+}
+
+impl Cluster for View {
+    fn budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+        self.stores.get().map(|stores| stores.budgets.by_index(NAMESPACE, namespace)).unwrap_or_default()
+    }
+
+    fn claims(&self) -> &dyn ClaimView {
+        self
+    }
+
+    fn service_selectors(&self, namespace: &str, labels: &Labels) -> Vec<Labels> {
+        let Some(stores) = self.stores.get() else { return Vec::new() };
+        let services = stores.services.by_index(NAMESPACE, namespace);
+        let selectors = services.iter().filter_map(|service| service.spec.as_ref()?.selector.clone());
+        let selects = |selector: &Labels| {
+            !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        selectors.filter(selects).collect()
+    }
+}

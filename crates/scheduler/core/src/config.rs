@@ -1,0 +1,212 @@
+//! KubeSchedulerConfiguration v1.
+//!
+//! Fields are upstream's; an unknown one is an error that names it. What has no meaning here (content types,
+//! client rates, parallelism) is accepted and not used.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+
+/// The configuration file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Configuration {
+    api_version: String,
+    kind: String,
+    parallelism: Option<i32>,
+    /// Lease.
+    pub leader_election: LeaderElection,
+    /// Connection.
+    pub client_connection: ClientConnection,
+    enable_profiling: Option<bool>,
+    enable_contention_profiling: Option<bool>,
+    /// Share of nodes to find before scoring.
+    pub percentage_of_nodes_to_score: Option<u32>,
+    /// First back-off of a pod.
+    pub pod_initial_backoff_seconds: Option<u64>,
+    /// Longest back-off of a pod.
+    pub pod_max_backoff_seconds: Option<u64>,
+    /// Scheduler names and their plugins.
+    pub profiles: Vec<ProfileConfig>,
+    extenders: Vec<Value>,
+    delay_cache_until_active: Option<bool>,
+}
+
+/// Leader election.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LeaderElection {
+    /// Whether to campaign.
+    pub leader_elect: Option<bool>,
+    /// Go duration.
+    pub lease_duration: Option<String>,
+    /// Go duration.
+    pub renew_deadline: Option<String>,
+    /// Go duration.
+    pub retry_period: Option<String>,
+    resource_lock: Option<String>,
+    /// Name of the Lease.
+    pub resource_name: Option<String>,
+    /// Namespace of the Lease.
+    pub resource_namespace: Option<String>,
+}
+
+/// Connection to the API server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClientConnection {
+    /// Kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    accept_content_types: Option<String>,
+    content_type: Option<String>,
+    qps: Option<f64>,
+    burst: Option<i64>,
+}
+
+/// A profile.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProfileConfig {
+    /// `spec.schedulerName` of its pods.
+    pub scheduler_name: Option<String>,
+    /// Share of nodes to find before scoring.
+    pub percentage_of_nodes_to_score: Option<u32>,
+    /// Plugins by extension point.
+    pub plugins: Plugins,
+    /// Arguments of plugins.
+    pub plugin_config: Vec<PluginConfig>,
+}
+
+/// Plugins by extension point.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[allow(missing_docs)]
+pub struct Plugins {
+    pub pre_enqueue: PluginSet,
+    pub queue_sort: PluginSet,
+    pub pre_filter: PluginSet,
+    pub filter: PluginSet,
+    pub post_filter: PluginSet,
+    pub pre_score: PluginSet,
+    pub score: PluginSet,
+    pub reserve: PluginSet,
+    pub permit: PluginSet,
+    pub pre_bind: PluginSet,
+    pub bind: PluginSet,
+    pub post_bind: PluginSet,
+    pub multi_point: PluginSet,
+}
+
+/// Plugins switched on and off at a point.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PluginSet {
+    /// On.
+    pub enabled: Vec<PluginName>,
+    /// Off; `*` for all defaults.
+    pub disabled: Vec<PluginName>,
+}
+
+/// A plugin.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PluginName {
+    /// Name.
+    pub name: String,
+    /// Weight of scores; 0 for the default.
+    pub weight: i64,
+}
+
+/// Arguments of a plugin.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PluginConfig {
+    /// Name.
+    pub name: String,
+    /// Arguments.
+    pub args: Value,
+}
+
+impl Configuration {
+    /// Reads a file.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} is no usable configuration", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let config: Self = serde_yaml::from_str(text)?;
+        if config.kind != "KubeSchedulerConfiguration" || config.api_version != API_VERSION {
+            bail!(
+                "kind {:?} of {:?} is not known; KubeSchedulerConfiguration of {API_VERSION} is",
+                config.kind,
+                config.api_version
+            );
+        }
+        if !config.extenders.is_empty() {
+            bail!("extenders are not supported; remove the field");
+        }
+        if config.percentage_of_nodes_to_score.is_some_and(|share| share > 100) {
+            bail!("percentageOfNodesToScore is more than 100");
+        }
+        Ok(config)
+    }
+
+    /// First and longest back-off of a pod.
+    pub fn backoff(&self) -> (Duration, Duration) {
+        let first = self.pod_initial_backoff_seconds.unwrap_or(1);
+        let longest = self.pod_max_backoff_seconds.unwrap_or(10);
+        (Duration::from_secs(first), Duration::from_secs(longest.max(first)))
+    }
+}
+
+/// A Go duration such as `1m30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let problem = || format!("{text:?} is not a duration such as 1m30s");
+    let (mut total, mut rest) = (0.0, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(problem)?;
+        let (number, tail) = rest.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| problem())?;
+        let units = [("ms", 0.001), ("us", 0.000_001), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
+        let (unit, factor) = units.iter().find(|(unit, _)| tail.starts_with(unit)).ok_or_else(problem)?;
+        total += number * factor;
+        rest = tail.get(unit.len()..).unwrap_or_default();
+    }
+    if text.is_empty() { Err(problem()) } else { Duration::try_from_secs_f64(total).map_err(|_| problem()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+    #[test]
+    fn files() {
+        let text = format!(
+            "{HEAD}profiles:\n- schedulerName: a\n  plugins:\n    score:\n      disabled: [{{name: '*'}}]\n\
+             podMaxBackoffSeconds: 3\nleaderElection: {{leaderElect: false}}\n"
+        );
+        let config = Configuration::parse(&text).unwrap();
+        assert_eq!(config.backoff().1, Duration::from_secs(3));
+        assert_eq!(config.profiles[0].plugins.score.disabled[0].name, "*");
+        let problem = Configuration::parse(&format!("{HEAD}nonsense: 1\n")).unwrap_err();
+        assert!(problem.to_string().contains("nonsense"), "{problem}");
+        assert!(Configuration::parse("kind: Pod\napiVersion: v1\n").is_err());
+    }
+
+    #[test]
+    fn durations() {
+        for (text, want) in [("15s", 15_000), ("1m30s", 90_000), ("250ms", 250), ("1.5s", 1500)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(want), "{text}");
+        }
+        assert!(duration("5").is_err() && duration("").is_err() && duration("5 s").is_err());
+    }
+}

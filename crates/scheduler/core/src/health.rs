@@ -1,0 +1,115 @@
+//! `/healthz`, `/livez` and `/readyz` for everybody, `/metrics` for those whom the API server lets.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use base_task::Tasks;
+use base_tls::rustls::ServerConfig;
+use base_tls::rustls::pki_types::PrivatePkcs8KeyDer;
+use base_tls::{ClientAuth, ServerTls};
+use bytes::Bytes;
+use client::Client;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+
+use crate::flags::Flags;
+
+/// What the endpoints show.
+pub(crate) struct Shown {
+    /// Asks about bearers of tokens.
+    pub(crate) reviews: Client,
+    /// Text of the metrics.
+    pub(crate) metrics: Box<dyn Fn() -> String + Send + Sync>,
+    /// Whether the informers have caught up.
+    pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Serves in the background until the tasks' shutdown.
+pub(crate) async fn serve(flags: &Flags, shown: Shown, tasks: &Tasks) -> anyhow::Result<()> {
+    let listener = base_serve::bind(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
+    let port = listener.local_addr()?.port();
+    if let Some(path) = &flags.port_file {
+        base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    let shown = Arc::new(shown);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let shown = Arc::clone(&shown);
+        async move { Ok::<_, Infallible>(answer(&request, &shown).await) }
+    });
+    let options = base_serve::Options { tls: Some(tls(flags)?), ..base_serve::Options::default() };
+    tracing::info!(port, "serving health and metrics");
+    tasks.spawn("health", base_serve::serve(listener, options, service, tasks.shutdown().clone()));
+    Ok(())
+}
+
+async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
+    match request.uri().path() {
+        "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
+        "/readyz" if (shown.ready)() => text(StatusCode::OK, "ok"),
+        "/readyz" => text(StatusCode::INTERNAL_SERVER_ERROR, "[-]informer-sync failed: not all informers have synced"),
+        path @ "/metrics" => match judge(&shown.reviews, request.headers(), path).await {
+            StatusCode::OK => text(StatusCode::OK, &(shown.metrics)()),
+            StatusCode::UNAUTHORIZED => text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+            other => text(other, "Forbidden"),
+        },
+        _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
+async fn judge(reviews: &Client, headers: &HeaderMap, path: &str) -> StatusCode {
+    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else { return StatusCode::UNAUTHORIZED };
+    let Some(spec) = bearer(reviews, token).await else { return StatusCode::UNAUTHORIZED };
+    let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+    let spec = SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..spec };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let answer = reviews.api::<SubjectAccessReview>().review(&review).await;
+    let allowed = answer.ok().and_then(|review| review.status).is_some_and(|status| status.allowed);
+    if allowed { StatusCode::OK } else { StatusCode::FORBIDDEN }
+}
+
+async fn bearer(reviews: &Client, token: &str) -> Option<SubjectAccessReviewSpec> {
+    let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let status = reviews.api::<TokenReview>().review(&review).await.ok()?.status?;
+    let user = status.user.filter(|_| status.authenticated == Some(true))?;
+    Some(SubjectAccessReviewSpec {
+        user: user.username,
+        groups: user.groups,
+        uid: user.uid,
+        extra: user.extra,
+        ..SubjectAccessReviewSpec::default()
+    })
+}
+
+fn tls(flags: &Flags) -> anyhow::Result<Arc<ServerConfig>> {
+    let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if let (Some(certificate), Some(key)) = (&flags.tls_cert_file, &flags.tls_private_key_file) {
+        let (certificate, key) = (certificate.clone(), key.clone());
+        return Ok(base_tls::server_config(&ServerTls { certificate, key, client_auth: ClientAuth::None, alpn })?);
+    }
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), flags.bind_address.to_string()];
+    let made = rcgen::generate_simple_self_signed(names)?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(base_tls::provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())?;
+    config.alpn_protocols = alpn;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,22 @@
+//! kube-scheduler: watches pods and nodes, decides where pods go, and binds them.
+//!
+//! Informers feed the [`cache`] and the [`queue`]. One task takes pods from the queue and runs the pure
+//! scheduling cycle on a snapshot of the cache; bindings, conditions, events and evictions are written by
+//! tasks of their own, so that a slow API server never holds up the next decision.
+
+pub mod cache;
+mod cluster;
+mod config;
+mod flags;
+mod handlers;
+mod health;
+mod metrics;
+mod outcome;
+mod profiles;
+pub mod queue;
+mod run;
+mod scheduler;
+
+pub use config::Configuration;
+pub use flags::{Flags, IGNORED_FLAGS};
+pub use run::run;

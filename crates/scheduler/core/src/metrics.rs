@@ -1,0 +1,90 @@
+//! Numbers under `/metrics`, with upstream's names.
+
+use std::time::Duration;
+
+use base_telemetry::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+use crate::queue::Counts;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Attempt {
+    result: &'static str,
+    profile: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Place {
+    queue: &'static str,
+}
+
+/// The scheduler's metrics.
+#[derive(Clone)]
+pub(crate) struct Numbers {
+    registry: Metrics,
+    attempts: Family<Attempt, Counter>,
+    durations: Histogram,
+    binding: Histogram,
+    waiting: Histogram,
+    pending: Family<Place, Gauge>,
+    preempted: Counter,
+}
+
+impl Numbers {
+    pub(crate) fn new() -> Self {
+        let registry = Metrics::new();
+        let histogram = |name: &str, help: &str| {
+            let buckets = exponential_buckets(0.001, 2.0, 15);
+            registry.register(name, help, Histogram::new(buckets))
+        };
+        Self {
+            attempts: registry.register(
+                "scheduler_schedule_attempts",
+                "Attempts to schedule pods, by result",
+                Family::default(),
+            ),
+            durations: histogram("scheduler_scheduling_algorithm_duration_seconds", "Time to decide"),
+            binding: histogram("scheduler_binding_duration_seconds", "Time to bind"),
+            waiting: histogram("scheduler_pod_scheduling_sli_duration_seconds", "Time from coming to being bound"),
+            pending: registry.register("scheduler_pending_pods", "Pods without a node, by queue", Family::default()),
+            preempted: registry.register(
+                "scheduler_preemption_victims",
+                "Pods removed to make room",
+                Counter::default(),
+            ),
+            registry,
+        }
+    }
+
+    pub(crate) fn attempt(&self, result: &'static str, profile: &str, took: Duration) {
+        self.attempts.get_or_create(&Attempt { result, profile: profile.to_owned() }).inc();
+        self.durations.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn bound(&self, binding: Duration, since: Duration) {
+        self.binding.observe(binding.as_secs_f64());
+        self.waiting.observe(since.as_secs_f64());
+    }
+
+    pub(crate) fn preempted(&self) {
+        self.preempted.inc();
+    }
+
+    /// The text of `/metrics`.
+    pub(crate) fn encode(&self, counts: Counts) -> String {
+        let places = [
+            ("active", counts.active),
+            ("backoff", counts.backoff),
+            ("unschedulable", counts.unschedulable),
+            ("gated", counts.gated),
+        ];
+        for (queue, count) in places {
+            self.pending.get_or_create(&Place { queue }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.registry.encode()
+    }
+}

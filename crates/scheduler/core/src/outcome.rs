@@ -1,0 +1,155 @@
+//! Writing down how an attempt ended: conditions, events, evictions. Decisions are made elsewhere.
+
+use std::sync::Arc;
+
+use client::events::Recorder;
+use client::{Client, DeleteParams, Patch, Result, object_reference};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use scheduler_framework::{Eviction, PodInfo};
+use serde_json::{Value, json};
+
+const SCHEDULED: &str = "PodScheduled";
+/// Longest message of an event.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// Writes through a client and a recorder.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    pub(crate) events: Recorder,
+    pub(crate) name: String,
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+/// The status patch for a pod that found no node; None if it says what the status says already.
+fn status_patch(pod: &Pod, reason: &str, message: &str, nominate: Option<&str>, now: Timestamp) -> Option<Value> {
+    let known = condition(pod, SCHEDULED);
+    let same = known.is_some_and(|known| {
+        known.status == "False" && known.reason.as_deref() == Some(reason) && known.message.as_deref() == Some(message)
+    });
+    let present = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()).unwrap_or_default();
+    let nominate = nominate.filter(|name| *name != present);
+    if same && nominate.is_none() {
+        return None;
+    }
+    let mut status = json!({});
+    if !same {
+        let kept = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
+        let since = kept.unwrap_or_else(|| Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+        status["conditions"] = json!([{
+            "type": SCHEDULED, "status": "False", "reason": reason, "message": message,
+            "lastProbeTime": null, "lastTransitionTime": since,
+            "observedGeneration": pod.metadata.generation,
+        }]);
+    }
+    if let Some(name) = nominate {
+        status["nominatedNodeName"] = if name.is_empty() { Value::Null } else { json!(name) };
+    }
+    Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}))
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= MESSAGE_LIMIT {
+        return message.to_owned();
+    }
+    let end = (0..=MESSAGE_LIMIT - 4).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+    format!("{} ...", message.get(..end).unwrap_or_default())
+}
+
+impl Writer {
+    /// Says that a pod found no node.
+    pub(crate) async fn unschedulable(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
+        self.events.warning(&object_reference(pod), "FailedScheduling", cut(message));
+        self.condition(pod, reason, message, nominate).await;
+    }
+
+    /// Says in the condition alone that a pod has no node.
+    pub(crate) async fn condition(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
+        if let Some(patch) = status_patch(pod, reason, message, nominate, Timestamp::now())
+            && let Err(error) = self.patch_status(pod, patch).await
+        {
+            tracing::debug!(pod = pod.metadata.name, %error, "the status could not be written");
+        }
+    }
+
+    async fn patch_status(&self, pod: &Pod, patch: Value) -> Result<()> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match self.client.namespaced::<Pod>(namespace).patch_status(name, &Patch::Strategic(patch)).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Says that a pod is bound.
+    pub(crate) fn scheduled(&self, pod: &PodInfo, node: &str) {
+        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name());
+        self.events.normal(&object_reference(&*pod.pod), "Scheduled", message);
+    }
+
+    /// Removes a pod for another's sake.
+    pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) {
+        let victim = &eviction.pod;
+        if victim.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let mark = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": format!("{}: preempting to accommodate a higher priority pod", self.name),
+            "lastProbeTime": null, "lastTransitionTime": Time(Timestamp::now()),
+            "observedGeneration": victim.metadata.generation,
+        }]}});
+        if let Err(error) = self.patch_status(victim, mark).await {
+            tracing::warn!(pod = victim.metadata.name, %error, "a pod to be removed could not be marked");
+        }
+        let params = DeleteParams { uid: victim.metadata.uid.clone(), ..DeleteParams::new() };
+        let namespace = victim.metadata.namespace.as_deref().unwrap_or_default();
+        let name = victim.metadata.name.as_deref().unwrap_or_default();
+        match self.client.namespaced::<Pod>(namespace).delete(name, &params).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(pod = name, %error, "a pod could not be removed to make room");
+                return;
+            }
+        }
+        let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
+        let message = format!("Preempted by pod {uid} on node {}", eviction.node);
+        self.events.normal(&object_reference(&**victim), "Preempted", message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_status_is_written_only_when_it_changes() {
+        let now = Timestamp::from_second(100).unwrap();
+        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}})).unwrap();
+        let patch = status_patch(&pod, "Unschedulable", "m", Some("n"), now).unwrap();
+        assert_eq!(patch["status"]["nominatedNodeName"], "n");
+        assert_eq!(patch["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:01:40Z");
+        pod.status = serde_json::from_value(json!({"nominatedNodeName": "n", "conditions": [{"type": "PodScheduled",
+            "status": "False", "reason": "Unschedulable", "message": "m",
+            "lastTransitionTime": "1970-01-01T00:00:01Z"}]}))
+        .unwrap();
+        assert_eq!(status_patch(&pod, "Unschedulable", "m", None, now), None);
+        assert_eq!(status_patch(&pod, "Unschedulable", "m", Some("n"), now), None);
+        let patch = status_patch(&pod, "Unschedulable", "other", Some(""), now).unwrap();
+        assert_eq!(patch["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+        assert_eq!(patch["status"]["nominatedNodeName"], Value::Null);
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        assert_eq!(cut("short"), "short");
+        assert!(cut(&"ä".repeat(2000)).len() <= MESSAGE_LIMIT);
+    }
+}

@@ -1,0 +1,171 @@
+//! Profiles from the configuration: which plugins, in which order, with which weights.
+//!
+//! All plugins are on by default. `multiPoint` switches a plugin at all its points, the named points override
+//! it; a plugin that is named as enabled takes part where it can.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use client::Client;
+use scheduler_framework::{Cluster, Points, Profile};
+use scheduler_plugins::{DefaultBinder, VolumeBinder, defaults, registry};
+use serde_json::Value;
+
+use crate::config::{Configuration, PluginSet, Plugins, ProfileConfig};
+
+pub(crate) const DEFAULT_NAME: &str = "default-scheduler";
+
+fn sets(plugins: &Plugins) -> [(&'static str, &PluginSet); 12] {
+    [
+        ("pre_enqueue", &plugins.pre_enqueue),
+        ("queue_sort", &plugins.queue_sort),
+        ("pre_filter", &plugins.pre_filter),
+        ("filter", &plugins.filter),
+        ("post_filter", &plugins.post_filter),
+        ("pre_score", &plugins.pre_score),
+        ("score", &plugins.score),
+        ("reserve", &plugins.reserve),
+        ("permit", &plugins.permit),
+        ("pre_bind", &plugins.pre_bind),
+        ("bind", &plugins.bind),
+        ("post_bind", &plugins.post_bind),
+    ]
+}
+
+fn lists(set: &PluginSet, name: &str) -> bool {
+    set.enabled.iter().any(|plugin| plugin.name == name)
+}
+
+fn drops(set: &PluginSet, name: &str) -> bool {
+    set.disabled.iter().any(|plugin| plugin.name == name || plugin.name == "*") && !lists(set, name)
+}
+
+/// Whether a plugin takes part at a point.
+fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
+    let all = !drops(&plugins.multi_point, name);
+    match sets(plugins).iter().find(|(known, _)| *known == point) {
+        Some((_, set)) if lists(set, name) => true,
+        Some((_, set)) => all && !drops(set, name),
+        None => all,
+    }
+}
+
+fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
+    let all = sets(plugins);
+    let every = all.iter().map(|(_, set)| *set).chain([&plugins.multi_point]);
+    for plugin in every.flat_map(|set| set.enabled.iter().chain(&set.disabled)) {
+        if plugin.name != "*" && !known.contains(plugin.name.as_str()) {
+            bail!("plugin {:?} is not known{}", plugin.name, hint(&plugin.name, known));
+        }
+    }
+    Ok(())
+}
+
+fn hint(name: &str, known: &HashSet<&str>) -> String {
+    let near = base_cli::nearest(name, known.iter().copied());
+    near.map(|near| format!("; the nearest known one is {near:?}")).unwrap_or_default()
+}
+
+fn build(
+    config: &ProfileConfig,
+    percentage: Option<u32>,
+    client: &Client,
+    cluster: &Arc<dyn Cluster>,
+) -> anyhow::Result<Profile> {
+    let weights: HashMap<&str, i64> = defaults().into_iter().collect();
+    let known: HashSet<&str> = weights.keys().copied().collect();
+    check_names(&config.plugins, &known)?;
+    let mut args: HashMap<&str, &Value> = HashMap::new();
+    for entry in &config.plugin_config {
+        if !known.contains(entry.name.as_str()) {
+            bail!("pluginConfig names plugin {:?}, which is not known{}", entry.name, hint(&entry.name, &known));
+        }
+        args.insert(&entry.name, &entry.args);
+    }
+    let mut points = Points::default();
+    for entry in registry() {
+        let args = args.get(entry.name).copied().unwrap_or(&Value::Null);
+        (entry.make)(args, cluster, &mut points)
+            .map_err(|problem| anyhow!("arguments of plugin {:?}: {problem}", entry.name))?;
+    }
+    points.add(VolumeBinder::with(client.clone(), Arc::clone(cluster)));
+    points.add(DefaultBinder::with(client.clone()));
+    points.retain(|point, name| keeps(&config.plugins, point, name));
+    for (name, weight) in &weights {
+        let given = |set: &PluginSet| {
+            let plugin = set.enabled.iter().find(|plugin| plugin.name == *name && plugin.weight > 0);
+            plugin.map(|plugin| plugin.weight)
+        };
+        let chosen = given(&config.plugins.score).or_else(|| given(&config.plugins.multi_point));
+        points.weigh(name, chosen.unwrap_or(*weight));
+    }
+    if points.queue_sort.len() != 1 || points.bind.is_empty() {
+        bail!("a profile needs one queueSort plugin and a bind plugin");
+    }
+    Ok(Profile {
+        name: config.scheduler_name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned()),
+        points,
+        percentage_of_nodes_to_score: config.percentage_of_nodes_to_score.or(percentage).unwrap_or(0),
+    })
+}
+
+/// The profiles of a configuration; the default one if it has none.
+pub(crate) fn profiles(
+    config: &Configuration,
+    client: &Client,
+    cluster: &Arc<dyn Cluster>,
+) -> anyhow::Result<Vec<Profile>> {
+    let fallback = [ProfileConfig::default()];
+    let given = if config.profiles.is_empty() { &fallback[..] } else { &config.profiles };
+    let mut names = HashSet::new();
+    let mut made = Vec::new();
+    for profile in given {
+        let name = profile.scheduler_name.as_deref().unwrap_or(DEFAULT_NAME);
+        if !names.insert(name) {
+            bail!("there are two profiles named {name:?}");
+        }
+        let percentage = config.percentage_of_nodes_to_score;
+        made.push(build(profile, percentage, client, cluster).with_context(|| format!("profile {name:?}"))?);
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::cluster::View;
+    use client::Config;
+
+    fn from(text: &str) -> anyhow::Result<Vec<Profile>> {
+        let config: Configuration = serde_yaml::from_str(text).unwrap();
+        let cluster: Arc<dyn Cluster> = Arc::new(View::default());
+        profiles(&config, &Client::new(Config::builder("http://localhost")), &cluster)
+    }
+
+    #[test]
+    fn plugins_are_switched_and_weighed() {
+        let made = from(
+            "profiles: [{plugins: {score: {disabled: [{name: '*'}], enabled: [{name: ImageLocality, weight: 7}]}}}]",
+        );
+        let score = &made.unwrap()[0].points.score;
+        assert_eq!(score.iter().map(|entry| (entry.name, entry.weight)).collect::<Vec<_>>(), [("ImageLocality", 7)]);
+        let made = from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]").unwrap();
+        assert!(made[0].points.post_filter.is_empty());
+        assert!(from("{}").unwrap()[0].points.filter.len() > 8);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, want) in [
+            ("profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]", "Nope"),
+            ("profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]", "queueSort"),
+            ("profiles: [{}, {}]", "two profiles"),
+            ("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]}]", "\"X\""),
+        ] {
+            let problem = format!("{:#}", from(text).err().unwrap());
+            assert!(problem.contains(want), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Starting and stopping.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use base_task::{CancellationToken, Tasks};
+use client::election::{self, LeaderConfig};
+use client::events::Recorder;
+use client::{Client, Config};
+use scheduler_framework::{Cluster, ClusterEvent};
+
+use crate::cluster::View;
+use crate::config::{Configuration, duration};
+use crate::flags::Flags;
+use crate::handlers::{self, Watched};
+use crate::health::{self, Shown};
+use crate::metrics::Numbers;
+use crate::outcome::Writer;
+use crate::profiles::{DEFAULT_NAME, profiles};
+use crate::queue::{Judge, Queue};
+use crate::scheduler::{Nominated, Profiles, Scheduler};
+
+const DRAIN: Duration = Duration::from_secs(5);
+
+fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let config = Config::from_kubeconfig_or_in_cluster(kubeconfig.map(PathBuf::as_path))?;
+    Ok(Client::new(config.user_agent("kube-scheduler")))
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Lease settings, from the file where it says something and else from the flags; None without election.
+fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderConfig>> {
+    let file = &config.leader_election;
+    if !file.leader_elect.unwrap_or(flags.leader_elect) {
+        return Ok(None);
+    }
+    let time = |given: &Option<String>, flag: Duration| match given {
+        Some(text) => duration(text).map_err(anyhow::Error::msg),
+        None => Ok(flag),
+    };
+    let text = |given: &Option<String>, flag: &str| given.clone().unwrap_or_else(|| flag.to_owned());
+    let lease = LeaderConfig {
+        namespace: text(&file.resource_namespace, &flags.leader_elect_resource_namespace),
+        name: text(&file.resource_name, &flags.leader_elect_resource_name),
+        identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
+        lease_duration: time(&file.lease_duration, flags.leader_elect_lease_duration)?,
+        renew_deadline: time(&file.renew_deadline, flags.leader_elect_renew_deadline)?,
+        retry_period: time(&file.retry_period, flags.leader_elect_retry_period)?,
+    };
+    if lease.lease_duration <= lease.renew_deadline || lease.renew_deadline <= lease.retry_period {
+        bail!("leader election: the lease duration must exceed the renew deadline, and that the retry period");
+    }
+    Ok(Some(lease))
+}
+
+fn build(config: &Configuration, client: &Client, view: &Arc<View>) -> anyhow::Result<Arc<Scheduler>> {
+    let cluster: Arc<dyn Cluster> = Arc::clone(view) as Arc<dyn Cluster>;
+    let made = Arc::new(Profiles(profiles(config, client, &cluster)?));
+    let name = made.0.first().map_or(DEFAULT_NAME, |profile| &profile.name).to_owned();
+    let events = Recorder::new(client.clone(), name.clone(), "");
+    let (first, longest) = config.backoff();
+    Ok(Arc::new(Scheduler {
+        cache: Default::default(),
+        queue: Queue::new(Arc::clone(&made) as Arc<dyn Judge>, first, longest),
+        nominations: Nominated::default(),
+        profiles: made,
+        writer: Writer { client: client.clone(), events, name },
+        numbers: Numbers::new(),
+    }))
+}
+
+/// Runs the scheduler until `shutdown`.
+pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let config = flags.config.as_deref().map(Configuration::load).transpose()?.unwrap_or_default();
+    let lease = lease(&flags, &config)?;
+    let kubeconfig = config.client_connection.kubeconfig.as_ref().or(flags.kubeconfig.as_ref());
+    let client = client(kubeconfig)?;
+    let reviews = match &flags.authentication_kubeconfig {
+        Some(path) => self::client(Some(path))?,
+        None => client.clone(),
+    };
+    let view = Arc::new(View::default());
+    let scheduler = build(&config, &client, &view)?;
+    let tasks = Tasks::new(shutdown.clone());
+    let woken = Arc::clone(&scheduler);
+    view.fill(&client, &tasks, move || woken.queue.event(ClusterEvent::StorageChanged));
+    let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
+    health::serve(&flags, shown(&scheduler, &watched, reviews), &tasks).await?;
+    work(&client, lease, &scheduler, &watched, &shutdown).await;
+    scheduler.queue.close();
+    tasks.wait(DRAIN).await;
+    Ok(())
+}
+
+fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, reviews: Client) -> Shown {
+    let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
+    Shown {
+        reviews,
+        metrics: Box::new(move || scheduler.numbers.encode(scheduler.queue.counts())),
+        ready: Box::new(move || watched.has_synced()),
+    }
+}
+
+/// Schedules while leading, or all the time without election.
+async fn work(
+    client: &Client,
+    lease: Option<LeaderConfig>,
+    scheduler: &Arc<Scheduler>,
+    watched: &Arc<Watched>,
+    shutdown: &CancellationToken,
+) {
+    let term = |token: CancellationToken| {
+        let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
+        async move {
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = watched.synced() => {}
+            }
+            tracing::info!("scheduling");
+            scheduler.run(token).await;
+        }
+    };
+    match lease {
+        Some(lease) => election::run(client, lease, shutdown.clone(), term).await,
+        None => term(shutdown.clone()).await,
+    }
+}

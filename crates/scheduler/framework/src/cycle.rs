@@ -1,0 +1,346 @@
+//! One pod's attempt: filter, score, choose. Pure.
+//!
+//! The walk over nodes starts where the last one ended, so that all nodes get their turn when only a share of
+//! them is scored. Pods that are nominated to a node and matter as much count as if they were there.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rand::Rng;
+
+use crate::MAX_NODE_SCORE;
+use crate::diagnosis::{Code, Diagnosis, Rejection};
+use crate::node::NodeInfo;
+use crate::plugin::{PostFilterOutcome, PreFilterOutcome};
+use crate::pod::PodInfo;
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+use crate::state::CycleState;
+
+const FEWEST_NODES_TO_FIND: usize = 100;
+
+/// Pods that room is being made for, by node.
+pub trait Nominations {
+    /// Those nominated to a node.
+    fn on(&self, node: &str) -> Vec<Arc<PodInfo>>;
+    /// Whether there are none at all.
+    fn is_empty(&self) -> bool;
+}
+
+/// No nominations.
+pub struct NoNominations;
+
+impl Nominations for NoNominations {
+    fn on(&self, _node: &str) -> Vec<Arc<PodInfo>> {
+        Vec::new()
+    }
+
+    fn is_empty(&self) -> bool {
+        true
+    }
+}
+
+/// Runs filters for nodes, for the cycle itself and for PostFilter plugins that try things out.
+pub struct Feasibility<'a> {
+    /// The profile.
+    pub profile: &'a Profile,
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    nominations: &'a dyn Nominations,
+}
+
+impl<'a> Feasibility<'a> {
+    /// Filters over a snapshot.
+    pub fn new(profile: &'a Profile, snapshot: &'a Snapshot, nominations: &'a dyn Nominations) -> Self {
+        Self { profile, snapshot, nominations }
+    }
+
+    /// Runs the filters as they stand.
+    pub fn filters(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let active = |name| !state.skip_filters.contains(name);
+        for entry in self.profile.points.filter.iter().filter(|entry| active(entry.name)) {
+            entry.plugin.filter(state, pod, node)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the filters with the pods nominated to the node that matter as much, and again without them:
+    /// the pod must fit whether or not they come.
+    pub fn check(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let nominated: Vec<Arc<PodInfo>> = if self.nominations.is_empty() {
+            Vec::new()
+        } else {
+            let matter = |other: &Arc<PodInfo>| other.priority() >= pod.priority() && other.uid() != pod.uid();
+            self.nominations.on(&node.name).into_iter().filter(matter).collect()
+        };
+        if !nominated.is_empty() {
+            let (mut state, mut node) = (state.clone(), node.clone());
+            for other in nominated {
+                self.add_pod(&mut state, pod, &other, &mut node);
+            }
+            self.filters(&state, pod, &node)?;
+        }
+        self.filters(state, pod, node)
+    }
+
+    /// Puts a pod on a node, in the state too.
+    pub fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &Arc<PodInfo>, node: &mut NodeInfo) {
+        node.add_pod(Arc::clone(added));
+        for entry in self
+            .profile
+            .points
+            .pre_filter
+            .iter()
+            .filter(|entry| !state.skip_filters.contains(entry.name))
+            .collect::<Vec<_>>()
+        {
+            entry.plugin.add_pod(state, pod, added, node);
+        }
+    }
+
+    /// Takes a pod off a node, in the state too.
+    pub fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &Arc<PodInfo>, node: &mut NodeInfo) {
+        node.remove_pod(removed.uid());
+        for entry in self
+            .profile
+            .points
+            .pre_filter
+            .iter()
+            .filter(|entry| !state.skip_filters.contains(entry.name))
+            .collect::<Vec<_>>()
+        {
+            entry.plugin.remove_pod(state, pod, removed, node);
+        }
+    }
+}
+
+/// A node was found.
+pub struct Chosen {
+    /// The node.
+    pub node: Arc<str>,
+    /// State, for Reserve, Permit and PreBind.
+    pub state: CycleState,
+    /// Nodes that were looked at.
+    pub evaluated: usize,
+    /// Nodes that would have done.
+    pub feasible: usize,
+}
+
+/// No node was found.
+pub struct Unfit {
+    /// Why.
+    pub diagnosis: Diagnosis,
+    /// How it may come right.
+    pub remedy: PostFilterOutcome,
+    /// Something failed: try again, whatever else happens.
+    pub error: Option<String>,
+}
+
+/// Looks for a node for a pod. `start` is where the walk over nodes begins and is moved on.
+pub fn schedule(
+    profile: &Profile,
+    snapshot: &Snapshot,
+    nominations: &dyn Nominations,
+    pod: &PodInfo,
+    start: &mut usize,
+) -> Result<Chosen, Box<Unfit>> {
+    let mut state = CycleState::default();
+    let feasibility = Feasibility::new(profile, snapshot, nominations);
+    let mut diagnosis = Diagnosis { nodes: snapshot.nodes.len(), ..Diagnosis::default() };
+    if snapshot.nodes.is_empty() {
+        return Err(Box::new(Unfit { diagnosis, remedy: PostFilterOutcome::default(), error: None }));
+    }
+    let found = match pre_filter(profile, snapshot, pod, &mut state, &mut diagnosis) {
+        Ok(allowed) => find(&feasibility, &state, pod, allowed.as_ref(), start, &mut diagnosis),
+        Err(rejection) => {
+            refuse(snapshot, rejection, &mut diagnosis);
+            Found::default()
+        }
+    };
+    if found.nodes.is_empty() {
+        return Err(Box::new(unfit(&feasibility, &state, pod, diagnosis, found.error)));
+    }
+    let evaluated = found.nodes.len() + diagnosis.rejections.len();
+    let feasible = found.nodes.len();
+    let node = choose(profile, snapshot, &mut state, pod, &found.nodes);
+    Ok(Chosen { node, state, evaluated, feasible })
+}
+
+fn pre_filter(
+    profile: &Profile,
+    snapshot: &Snapshot,
+    pod: &PodInfo,
+    state: &mut CycleState,
+    diagnosis: &mut Diagnosis,
+) -> Result<Option<HashSet<String>>, Rejection> {
+    let mut allowed: Option<HashSet<String>> = None;
+    let mut narrowing = Vec::new();
+    for entry in &profile.points.pre_filter {
+        match entry.plugin.pre_filter(state, pod, snapshot) {
+            PreFilterOutcome::All => {}
+            PreFilterOutcome::Skip => drop(state.skip_filters.insert(entry.name)),
+            PreFilterOutcome::Reject(rejection) => return Err(rejection),
+            PreFilterOutcome::Nodes(nodes) => {
+                narrowing.push(entry.name);
+                allowed = Some(match allowed {
+                    None => nodes,
+                    Some(known) => known.intersection(&nodes).cloned().collect(),
+                });
+            }
+        }
+    }
+    if let Some(allowed) = &allowed {
+        diagnosis.plugins.extend(narrowing.iter().copied());
+        let present = allowed.iter().filter(|name| snapshot.node(name).is_some()).count();
+        let reason = format!("node(s) didn't satisfy plugin(s) [{}]", narrowing.join(" "));
+        let rejection = Rejection::unresolvable(narrowing.first().copied().unwrap_or_default(), reason);
+        diagnosis.absent = Some((snapshot.nodes.len() - present, rejection)).filter(|(count, _)| *count > 0);
+    }
+    Ok(allowed)
+}
+
+/// A PreFilter's no counts for every node.
+fn refuse(snapshot: &Snapshot, rejection: Rejection, diagnosis: &mut Diagnosis) {
+    diagnosis.plugins.insert(rejection.plugin);
+    diagnosis.pre_filter = rejection.reasons.join(", ");
+    diagnosis.absent = Some((snapshot.nodes.len(), rejection));
+}
+
+#[derive(Default)]
+struct Found {
+    nodes: Vec<Arc<NodeInfo>>,
+    error: Option<String>,
+}
+
+fn find(
+    feasibility: &Feasibility<'_>,
+    state: &CycleState,
+    pod: &PodInfo,
+    allowed: Option<&HashSet<String>>,
+    start: &mut usize,
+    diagnosis: &mut Diagnosis,
+) -> Found {
+    let snapshot = feasibility.snapshot;
+    let all = snapshot.nodes.len();
+    let mut found = Found::default();
+    // The node that room was made on comes first: it is why the room was made.
+    let nominated = pod.nominated_node().and_then(|name| snapshot.node(name));
+    if let Some(node) = nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
+        && feasibility.check(state, pod, node).is_ok()
+    {
+        found.nodes.push(Arc::clone(node));
+        return found;
+    }
+    let candidates: Vec<&Arc<NodeInfo>> = match allowed {
+        None => snapshot.nodes.iter().cycle().skip(*start % all).take(all).collect(),
+        Some(allowed) => snapshot.nodes.iter().filter(|node| allowed.contains(&*node.name)).collect(),
+    };
+    let wanted = nodes_to_find(feasibility.profile.percentage_of_nodes_to_score, candidates.len());
+    let mut looked_at = 0;
+    for node in candidates {
+        looked_at += 1;
+        match feasibility.check(state, pod, node) {
+            Ok(()) => found.nodes.push(Arc::clone(node)),
+            Err(rejection) => {
+                diagnosis.plugins.insert(rejection.plugin);
+                if rejection.code == Code::Error {
+                    found.error = Some(rejection.reasons.join(", "));
+                }
+                diagnosis.rejections.insert(Arc::clone(&node.name), rejection);
+            }
+        }
+        if found.nodes.len() >= wanted {
+            break;
+        }
+    }
+    *start = (*start + looked_at) % all;
+    found
+}
+
+fn nodes_to_find(percentage: u32, all: usize) -> usize {
+    if all < FEWEST_NODES_TO_FIND || percentage >= 100 {
+        return all;
+    }
+    let share = match percentage {
+        0 => 50_usize.saturating_sub(all / 125).max(5),
+        given => given as usize,
+    };
+    (all * share / 100).max(FEWEST_NODES_TO_FIND)
+}
+
+fn unfit(
+    feasibility: &Feasibility<'_>,
+    state: &CycleState,
+    pod: &PodInfo,
+    mut diagnosis: Diagnosis,
+    error: Option<String>,
+) -> Unfit {
+    let mut remedy = PostFilterOutcome::default();
+    if error.is_none() {
+        for entry in &feasibility.profile.points.post_filter {
+            remedy = entry.plugin.post_filter(state, pod, &diagnosis, feasibility);
+            if remedy.nominate.as_deref().is_some_and(|name| !name.is_empty()) {
+                break;
+            }
+        }
+        diagnosis.post_filter.clone_from(&remedy.message);
+    }
+    Unfit { diagnosis, remedy, error }
+}
+
+fn choose(
+    profile: &Profile,
+    snapshot: &Snapshot,
+    state: &mut CycleState,
+    pod: &PodInfo,
+    nodes: &[Arc<NodeInfo>],
+) -> Arc<str> {
+    let [first, rest @ ..] = nodes else { return Arc::from("") };
+    if rest.is_empty() {
+        return Arc::clone(&first.name);
+    }
+    for entry in &profile.points.pre_score {
+        if !entry.plugin.pre_score(state, pod, nodes, snapshot) {
+            state.skip_scores.insert(entry.name);
+        }
+    }
+    let mut totals = vec![0_i64; nodes.len()];
+    for entry in profile.points.score.iter().filter(|entry| !state.skip_scores.contains(entry.name)) {
+        let mut scores: Vec<i64> = nodes.iter().map(|node| entry.plugin.score(state, pod, node, snapshot)).collect();
+        entry.plugin.normalize(state, pod, nodes, &mut scores);
+        for (total, score) in totals.iter_mut().zip(scores) {
+            *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(entry.weight));
+        }
+    }
+    best(nodes, &totals)
+}
+
+/// One of the best, by lot.
+fn best(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
+    let most = totals.iter().max().copied().unwrap_or(0);
+    let winners: Vec<&Arc<NodeInfo>> =
+        nodes.iter().zip(totals).filter(|(_, total)| **total == most).map(|(node, _)| node).collect();
+    let lot = rand::rng().random_range(0..winners.len().max(1));
+    winners.get(lot).map_or_else(|| Arc::from(""), |node| Arc::clone(&node.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_nodes_are_enough() {
+        let cases = [
+            (0, 50, 50),
+            (0, 100, 100),
+            (0, 1000, 420),
+            (0, 5000, 500),
+            (0, 20_000, 1000),
+            (10, 2000, 200),
+            (100, 500, 500),
+        ];
+        for (percentage, all, want) in cases {
+            assert_eq!(nodes_to_find(percentage, all), want, "{percentage} of {all}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Why a pod found no node, in upstream's words.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// How final a rejection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// Removing pods from the node could help.
+    Unschedulable,
+    /// Removing pods from the node does not help.
+    UnschedulableAndUnresolvable,
+    /// Something failed; the attempt is repeated.
+    Error,
+}
+
+/// A plugin's no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// How final it is.
+    pub code: Code,
+    /// Reasons, one for each thing that is wrong.
+    pub reasons: Vec<Cow<'static, str>>,
+    /// The plugin.
+    pub plugin: &'static str,
+}
+
+impl Rejection {
+    /// Removing pods could help.
+    pub fn unschedulable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::Unschedulable, reasons: vec![reason.into()], plugin }
+    }
+
+    /// Removing pods does not help.
+    pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::UnschedulableAndUnresolvable, reasons: vec![reason.into()], plugin }
+    }
+
+    /// Something failed.
+    pub fn error(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::Error, reasons: vec![reason.into()], plugin }
+    }
+}
+
+/// What kept a pod from each node.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnosis {
+    /// Nodes in the cluster.
+    pub nodes: usize,
+    /// Rejections by node.
+    pub rejections: HashMap<Arc<str>, Rejection>,
+    /// Nodes that PreFilter plugins left out, with the rejection that stands for them.
+    pub absent: Option<(usize, Rejection)>,
+    /// Message of a PreFilter that rejected the pod outright.
+    pub pre_filter: String,
+    /// Message of the PostFilter.
+    pub post_filter: String,
+    /// Plugins that rejected the pod: their events wake it.
+    pub plugins: HashSet<&'static str>,
+}
+
+impl Diagnosis {
+    /// `0/N nodes are available: ...`, as in the event and in the condition.
+    pub fn message(&self) -> String {
+        if self.nodes == 0 {
+            return "no nodes available to schedule pods".to_owned();
+        }
+        let mut text = format!("0/{} nodes are available:", self.nodes);
+        if self.pre_filter.is_empty() {
+            text.push_str(&format!(" {}.", self.histogram()));
+        } else {
+            text.push_str(&format!(" {}.", self.pre_filter));
+        }
+        if !self.post_filter.is_empty() {
+            text.push_str(&format!(" {}", self.post_filter));
+        }
+        text
+    }
+
+    fn histogram(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let each = self.rejections.values().map(|rejection| (1, rejection));
+        let absent = self.absent.iter().map(|(count, rejection)| (*count, rejection));
+        for (count, rejection) in each.chain(absent) {
+            for reason in &rejection.reasons {
+                *counts.entry(reason).or_default() += count;
+            }
+        }
+        let mut lines: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        lines.sort();
+        lines.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages() {
+        let mut diagnosis = Diagnosis { nodes: 3, ..Diagnosis::default() };
+        let cpu = Rejection::unschedulable("Fit", "Insufficient cpu");
+        let taint = Rejection::unresolvable("Taint", "node(s) had untolerated taint(s)");
+        diagnosis.rejections.insert("a".into(), cpu.clone());
+        diagnosis.rejections.insert("b".into(), taint);
+        diagnosis.rejections.insert("c".into(), cpu);
+        diagnosis.post_filter = "preemption: x".into();
+        assert_eq!(
+            diagnosis.message(),
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. preemption: x"
+        );
+        diagnosis.pre_filter = "no such claim".into();
+        assert_eq!(diagnosis.message(), "0/3 nodes are available: no such claim. preemption: x");
+        assert_eq!(Diagnosis::default().message(), "no nodes available to schedule pods");
+    }
+}

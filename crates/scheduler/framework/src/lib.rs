@@ -1,0 +1,33 @@
+//! What a scheduling decision is made of, without any IO.
+//!
+//! A [`Snapshot`] of nodes and their pods, a [`CycleState`] for one pod's attempt, and a trait for each
+//! extension point of upstream's scheduling framework. [`cycle`] runs a profile's plugins over a snapshot and
+//! gives a decision; the scheduler core executes it.
+
+pub mod cycle;
+mod diagnosis;
+mod event;
+mod node;
+mod plugin;
+mod pod;
+mod profile;
+mod resources;
+pub mod selector;
+mod snapshot;
+mod state;
+
+pub use diagnosis::{Code, Diagnosis, Rejection};
+pub use event::ClusterEvent;
+pub use node::{HostPort, ImageState, NodeInfo, PortTable};
+pub use plugin::{
+    Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter, PostFilterOutcome, PreBind,
+    PreEnqueue, PreFilter, PreFilterOutcome, PreScore, QueueSort, Rank, Reserve, Score,
+};
+pub use pod::{AffinityTerm, PodInfo};
+pub use profile::{Points, Profile, Weighted};
+pub use resources::Resources;
+pub use snapshot::{ClaimView, Cluster, Snapshot};
+pub use state::CycleState;
+
+/// Highest score that a plugin gives a node after normalisation.
+pub const MAX_NODE_SCORE: i64 = 100;

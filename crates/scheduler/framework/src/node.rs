@@ -1,0 +1,232 @@
+//! A node with the pods on it, summed up.
+//!
+//! Invariant: `requested`, `non_zero` and `ports` are the sums over `pods`, kept up to date by
+//! [`NodeInfo::add_pod`] and [`NodeInfo::remove_pod`] alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, PodSpec, Taint};
+
+use crate::pod::PodInfo;
+use crate::resources::Resources;
+use crate::selector::Labels;
+
+const ANY_ADDRESS: &str = "0.0.0.0";
+
+/// A port of the node that a container takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// Address, `0.0.0.0` for all.
+    pub address: String,
+    /// Protocol.
+    pub protocol: String,
+    /// Port.
+    pub port: i32,
+}
+
+impl HostPort {
+    /// Ports that a pod takes. Sidecars count, other init containers do not.
+    pub fn of(spec: &PodSpec) -> Vec<Self> {
+        let stays = |policy: &Option<String>| policy.as_deref() == Some("Always");
+        let sidecars = spec.init_containers.iter().flatten().filter(|container| stays(&container.restart_policy));
+        spec.containers
+            .iter()
+            .chain(sidecars)
+            .flat_map(|container| container.ports.iter().flatten())
+            .filter_map(|port| {
+                let number = port.host_port.filter(|number| *number > 0)?;
+                let given = |text: &Option<String>, default: &str| {
+                    text.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
+                };
+                let address = given(&port.host_ip, ANY_ADDRESS);
+                Some(Self { address, protocol: given(&port.protocol, "TCP"), port: number })
+            })
+            .collect()
+    }
+
+    fn conflicts(&self, other: &Self) -> bool {
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address == other.address || self.address == ANY_ADDRESS || other.address == ANY_ADDRESS)
+    }
+}
+
+/// Ports that are taken.
+#[derive(Clone, Debug, Default)]
+pub struct PortTable(HashMap<i32, Vec<HostPort>>);
+
+impl PortTable {
+    fn add(&mut self, port: &HostPort) {
+        self.0.entry(port.port).or_default().push(port.clone());
+    }
+
+    fn remove(&mut self, port: &HostPort) {
+        if let Some(taken) = self.0.get_mut(&port.port) {
+            if let Some(at) = taken.iter().position(|known| known == port) {
+                taken.swap_remove(at);
+            }
+            if taken.is_empty() {
+                self.0.remove(&port.port);
+            }
+        }
+    }
+
+    /// Whether the port clashes with one that is taken.
+    pub fn clashes(&self, port: &HostPort) -> bool {
+        self.0.get(&port.port).is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
+    }
+}
+
+/// An image that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageState {
+    /// Bytes.
+    pub size: i64,
+}
+
+/// A node and the pods on it.
+#[derive(Clone, Debug, Default)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The object; absent while pods are known on a node that is not.
+    pub node: Option<Arc<Node>>,
+    /// Pods on it, bound or about to be.
+    pub pods: Vec<Arc<PodInfo>>,
+    /// How many of them have affinity of any sort.
+    pub with_affinity: usize,
+    /// How many of them have required anti-affinity.
+    pub with_required_anti_affinity: usize,
+    /// What they need.
+    pub requested: Resources,
+    /// What they count for in scores.
+    pub non_zero: Resources,
+    /// What there is for pods.
+    pub allocatable: Resources,
+    /// Ports that are taken.
+    pub ports: PortTable,
+    /// Images by name.
+    pub images: Arc<HashMap<String, ImageState>>,
+    /// Claims in use, as `namespace/name`, with their number of pods.
+    pub claims: HashMap<String, usize>,
+}
+
+impl NodeInfo {
+    /// A node without pods.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Takes over a node object.
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let status = node.status.as_ref();
+        self.allocatable = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
+        let images = status.and_then(|status| status.images.as_deref()).unwrap_or_default();
+        let by_name = images.iter().flat_map(|image| {
+            let state = ImageState { size: image.size_bytes.unwrap_or(0) };
+            image.names.iter().flatten().map(move |name| (name.clone(), state))
+        });
+        self.images = Arc::new(by_name.collect());
+        self.node = Some(node);
+    }
+
+    /// Puts a pod on the node.
+    pub fn add_pod(&mut self, pod: Arc<PodInfo>) {
+        self.requested.add(&pod.requests);
+        self.non_zero.add(&pod.non_zero);
+        pod.host_ports.iter().for_each(|port| self.ports.add(port));
+        for claim in claims(&pod) {
+            *self.claims.entry(claim).or_default() += 1;
+        }
+        self.with_affinity += usize::from(pod.has_affinity());
+        self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
+        self.pods.push(pod);
+    }
+
+    /// Takes a pod off the node; gives it if it was there.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let at = self.pods.iter().position(|pod| pod.uid() == uid)?;
+        let pod = self.pods.swap_remove(at);
+        self.requested.subtract(&pod.requests);
+        self.non_zero.subtract(&pod.non_zero);
+        pod.host_ports.iter().for_each(|port| self.ports.remove(port));
+        for claim in claims(&pod) {
+            if let Some(count) = self.claims.get_mut(&claim) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.claims.remove(&claim);
+                }
+            }
+        }
+        self.with_affinity -= usize::from(pod.has_affinity());
+        self.with_required_anti_affinity -= usize::from(!pod.required_anti_affinity.is_empty());
+        Some(pod)
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> Option<&Labels> {
+        self.node.as_ref()?.metadata.labels.as_ref()
+    }
+
+    /// Value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels()?.get(key).map(String::as_str)
+    }
+
+    /// Its taints.
+    pub fn taints(&self) -> &[Taint] {
+        let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
+        spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether it is cordoned.
+    pub fn is_unschedulable(&self) -> bool {
+        let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
+        spec.and_then(|spec| spec.unschedulable).unwrap_or(false)
+    }
+}
+
+fn claims(pod: &PodInfo) -> impl Iterator<Item = String> + '_ {
+    let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().filter_map(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref()?;
+        Some(format!("{}/{}", pod.namespace(), claim.claim_name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ports_clash_by_address_and_protocol() {
+        let port =
+            |address: &str, protocol: &str| HostPort { address: address.into(), protocol: protocol.into(), port: 80 };
+        let mut table = PortTable::default();
+        table.add(&port("10.0.0.1", "TCP"));
+        assert!(table.clashes(&port("0.0.0.0", "TCP")));
+        assert!(table.clashes(&port("10.0.0.1", "TCP")));
+        assert!(!table.clashes(&port("10.0.0.2", "TCP")));
+        assert!(!table.clashes(&port("10.0.0.1", "UDP")));
+        table.remove(&port("10.0.0.1", "TCP"));
+        assert!(!table.clashes(&port("0.0.0.0", "TCP")));
+    }
+
+    #[test]
+    fn sums_return_to_zero() {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}},
+                "ports": [{"containerPort": 1, "hostPort": 2}]}]}
+        }))
+        .unwrap();
+        let mut node = NodeInfo::new("n");
+        node.add_pod(Arc::new(PodInfo::new(Arc::new(pod))));
+        assert_eq!((node.requested.milli_cpu, node.non_zero.milli_cpu), (1000, 1000));
+        assert!(node.remove_pod("u").is_some());
+        assert_eq!((node.requested.milli_cpu, node.non_zero.memory), (0, 0));
+    }
+}

@@ -1,0 +1,81 @@
+//! What plugins remember between the steps of one pod's attempt.
+//!
+//! Values are kept by type, so no two plugins can collide, and can be copied: trying out the removal of pods
+//! works on a copy.
+
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
+
+trait Value: Any + Send + Sync {
+    fn copy(&self) -> Box<dyn Value>;
+    fn any(&self) -> &dyn Any;
+    fn any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Any + Clone + Send + Sync> Value for T {
+    fn copy(&self) -> Box<dyn Value> {
+        Box::new(self.clone())
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Values of one attempt.
+#[derive(Default)]
+pub struct CycleState {
+    values: HashMap<TypeId, Box<dyn Value>>,
+    /// Filters that the PreFilter of the same plugin made unnecessary.
+    pub skip_filters: HashSet<&'static str>,
+    /// Scores that the PreScore of the same plugin made unnecessary.
+    pub skip_scores: HashSet<&'static str>,
+}
+
+impl Clone for CycleState {
+    fn clone(&self) -> Self {
+        Self {
+            // The inner value is copied, not the box: a box is a value too.
+            values: self.values.iter().map(|(key, value)| (*key, (**value).copy())).collect(),
+            skip_filters: self.skip_filters.clone(),
+            skip_scores: self.skip_scores.clone(),
+        }
+    }
+}
+
+impl CycleState {
+    /// Remembers a value in place of an earlier one of its type.
+    pub fn put<T: Any + Clone + Send + Sync>(&mut self, value: T) {
+        self.values.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// The value of a type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        (**self.values.get(&TypeId::of::<T>())?).any().downcast_ref()
+    }
+
+    /// The value of a type, to change it.
+    pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
+        (**self.values.get_mut(&TypeId::of::<T>())?).any_mut().downcast_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_independent() {
+        let mut state = CycleState::default();
+        state.put(5_i32);
+        let mut copy = state.clone();
+        if let Some(value) = copy.get_mut::<i32>() {
+            *value = 6;
+        }
+        assert_eq!((state.get::<i32>(), copy.get::<i32>()), (Some(&5), Some(&6)));
+    }
+}

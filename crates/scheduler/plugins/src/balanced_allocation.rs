@@ -1,0 +1,80 @@
+//! NodeResourcesBalancedAllocation: nodes whose resources would be used evenly are better.
+
+use std::sync::Arc;
+
+use scheduler_framework::{
+    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreScore, Score, Snapshot,
+};
+use serde_json::Value;
+
+pub(crate) struct BalancedAllocation {
+    resources: Vec<String>,
+}
+
+impl Plugin for BalancedAllocation {
+    const NAME: &'static str = "NodeResourcesBalancedAllocation";
+
+    fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        let given = args.get("resources").and_then(Value::as_array).into_iter().flatten();
+        let named = given.filter_map(|entry| entry.get("name")?.as_str()).map(str::to_owned);
+        let mut resources: Vec<String> = named.collect();
+        if resources.is_empty() {
+            resources = vec!["cpu".to_owned(), "memory".to_owned()];
+        }
+        Ok(Self { resources })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_score(&self);
+        points.score(&self);
+    }
+}
+
+/// Standard deviation of shares.
+fn spread(shares: &[f64]) -> f64 {
+    match shares {
+        [] | [_] => 0.0,
+        [a, b] => (a - b).abs() / 2.0,
+        many => {
+            let count = many.len() as f64;
+            let mean = many.iter().sum::<f64>() / count;
+            (many.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / count).sqrt()
+        }
+    }
+}
+
+impl PreScore for BalancedAllocation {
+    /// A pod that asks for nothing changes no balance.
+    fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
+        self.resources.iter().any(|name| pod.requests.get(name) > 0)
+    }
+}
+
+impl Score for BalancedAllocation {
+    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let share = |name: &String| {
+            let all = node.allocatable.get(name);
+            let used = node.requested.get(name).saturating_add(pod.requests.get(name));
+            (all > 0).then(|| (used as f64 / all as f64).min(1.0))
+        };
+        let shares: Vec<f64> = self.resources.iter().filter_map(share).collect();
+        ((1.0 - spread(&shares)) * MAX_NODE_SCORE as f64) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::{asking, node, nothing};
+    use serde_json::json;
+
+    #[test]
+    fn even_use_is_best() {
+        let plugin = BalancedAllocation::new(&Value::Null, &nothing()).unwrap();
+        let node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000"}));
+        let score = |pod: PodInfo| plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());
+        assert_eq!(score(asking("p", 2000, 500)), 100);
+        assert_eq!(score(asking("p", 4000, 0)), 50);
+    }
+}

@@ -1,0 +1,58 @@
+//! DefaultBinder: posts a Binding.
+
+use async_trait::async_trait;
+use client::Client;
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Status};
+use scheduler_framework::{Bind, BindError, Cluster, Plugin, PodInfo, Points};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Binds through the API server. It is made with [`DefaultBinder::with`]: a registry's entry has no client.
+pub struct DefaultBinder {
+    client: Client,
+}
+
+impl DefaultBinder {
+    /// Its name.
+    pub const NAME: &'static str = "DefaultBinder";
+
+    /// A binder that uses a client.
+    pub fn with(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl Plugin for DefaultBinder {
+    const NAME: &'static str = "DefaultBinder";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Err("DefaultBinder needs a client".to_owned())
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.bind(&self);
+    }
+}
+
+#[async_trait]
+impl Bind for DefaultBinder {
+    async fn bind(&self, pod: &PodInfo, node: &str) -> Result<bool, BindError> {
+        let binding = Binding {
+            metadata: ObjectMeta {
+                name: Some(pod.name().to_owned()),
+                namespace: Some(pod.namespace().to_owned()),
+                uid: Some(pod.uid().to_owned()),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node.to_owned()),
+                ..ObjectReference::default()
+            },
+        };
+        let pods = self.client.namespaced::<Pod>(pod.namespace());
+        let posted = pods.subresource_create::<_, Status>(pod.name(), "binding", &binding).await;
+        posted.map(|_| true).map_err(|error| BindError { plugin: Self::NAME, message: error.to_string() })
+    }
+}

@@ -1,0 +1,232 @@
+//! DefaultPreemption: when no node will do, look for one where removing pods of lower priority helps.
+//!
+//! On each node that could be helped, all pods of lower priority are taken away; if the pod then fits, as
+//! many of them as possible are put back, those under a disruption budget and the more important first. Of
+//! the nodes left, the one that costs least is nominated. The decision is pure; the core evicts.
+
+mod candidate;
+
+use std::sync::Arc;
+
+use scheduler_framework::cycle::Feasibility;
+use scheduler_framework::{
+    Cluster, ClusterEvent, Code, CycleState, Diagnosis, Eviction, NodeInfo, Plugin, PodInfo, Points, PostFilter,
+    PostFilterOutcome, Rejection,
+};
+use serde_json::Value;
+
+use candidate::{Budgets, Candidate, importance};
+
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+pub(crate) struct DefaultPreemption {
+    cluster: Arc<dyn Cluster>,
+    least_share: usize,
+    least_nodes: usize,
+}
+
+impl Plugin for DefaultPreemption {
+    const NAME: &'static str = "DefaultPreemption";
+
+    fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String> {
+        let number = |field: &str, default: u64| {
+            let given = args.get(field).and_then(Value::as_u64).unwrap_or(default);
+            usize::try_from(given).map_err(|_| format!("{field} is too large"))
+        };
+        Ok(Self {
+            cluster: Arc::clone(cluster),
+            least_share: number("minCandidateNodesPercentage", 10)?,
+            least_nodes: number("minCandidateNodesAbsolute", 100)?,
+        })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.post_filter(&self);
+    }
+
+    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+        matches!(event, ClusterEvent::AssignedPodDeleted(_))
+    }
+}
+
+fn said(message: impl Into<String>, nominate: Option<String>) -> PostFilterOutcome {
+    PostFilterOutcome { nominate, evict: Vec::new(), message: format!("preemption: {}", message.into()) }
+}
+
+/// Why the pod may not preempt at all.
+fn ineligible(pod: &PodInfo, diagnosis: &Diagnosis, feasibility: &Feasibility<'_>) -> Option<&'static str> {
+    let policy = pod.spec().and_then(|spec| spec.preemption_policy.as_deref());
+    if policy == Some("Never") {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let node = feasibility.snapshot.node(pod.nominated_node()?)?;
+    let hopeless = diagnosis.rejections.get(&node.name).map(|rejection| rejection.code);
+    if hopeless == Some(Code::UnschedulableAndUnresolvable) {
+        return None;
+    }
+    let leaving =
+        |other: &Arc<PodInfo>| other.pod.metadata.deletion_timestamp.is_some() && other.priority() < pod.priority();
+    node.pods.iter().any(leaving).then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+impl DefaultPreemption {
+    fn budgets(&self, pods: &[Arc<PodInfo>]) -> Budgets {
+        Budgets::new(&*self.cluster, pods)
+    }
+
+    /// The fewest pods whose removal makes a node fit.
+    fn try_node(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &Arc<NodeInfo>,
+        feasibility: &Feasibility<'_>,
+    ) -> Result<Candidate, Rejection> {
+        let (mut state, mut trial) = (state.clone(), (**node).clone());
+        let mut lower: Vec<Arc<PodInfo>> =
+            node.pods.iter().filter(|other| other.priority() < pod.priority()).cloned().collect();
+        if lower.is_empty() {
+            return Err(Rejection::unresolvable(Self::NAME, NO_VICTIMS));
+        }
+        for other in &lower {
+            feasibility.remove_pod(&mut state, pod, other, &mut trial);
+        }
+        feasibility.check(&state, pod, &trial)?;
+        lower.sort_by(|a, b| importance(a, b));
+        let mut budgets = self.budgets(&lower);
+        let (violating, free): (Vec<_>, Vec<_>) = lower.into_iter().partition(|other| budgets.violates(other));
+        let mut candidate = Candidate::new(&node.name);
+        for (other, violates) in
+            violating.into_iter().map(|other| (other, true)).chain(free.into_iter().map(|other| (other, false)))
+        {
+            feasibility.add_pod(&mut state, pod, &other, &mut trial);
+            if feasibility.check(&state, pod, &trial).is_err() {
+                feasibility.remove_pod(&mut state, pod, &other, &mut trial);
+                candidate.victims.push(other);
+                candidate.violations += usize::from(violates);
+            }
+        }
+        candidate.victims.sort_by(|a, b| importance(a, b));
+        Ok(candidate)
+    }
+}
+
+impl PostFilter for DefaultPreemption {
+    fn post_filter(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        diagnosis: &Diagnosis,
+        feasibility: &Feasibility<'_>,
+    ) -> PostFilterOutcome {
+        if let Some(why) = ineligible(pod, diagnosis, feasibility) {
+            return said(why, None);
+        }
+        let clear = pod.nominated_node().map(|_| String::new());
+        let all = feasibility.snapshot.nodes.len();
+        let helpful = |node: &&Arc<NodeInfo>| {
+            diagnosis.rejections.get(&node.name).is_some_and(|rejection| rejection.code == Code::Unschedulable)
+        };
+        let nodes: Vec<&Arc<NodeInfo>> = feasibility.snapshot.nodes.iter().filter(helpful).collect();
+        let wanted = (all * self.least_share / 100).max(self.least_nodes);
+        let mut tried = Diagnosis { nodes: all, ..Diagnosis::default() };
+        let not_helpful = Rejection::unresolvable(Self::NAME, NOT_HELPFUL);
+        tried.absent = Some((all - nodes.len(), not_helpful)).filter(|(count, _)| *count > 0);
+        let mut candidates = Vec::new();
+        for node in nodes {
+            match self.try_node(state, pod, node, feasibility) {
+                Ok(candidate) => candidates.push(candidate),
+                Err(rejection) => drop(tried.rejections.insert(Arc::clone(&node.name), rejection)),
+            }
+            if candidates.len() >= wanted {
+                break;
+            }
+        }
+        let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
+            return said(tried.message(), clear);
+        };
+        let evict = |victim: Arc<PodInfo>| Eviction { pod: Arc::clone(&victim.pod), node: best.node.to_string() };
+        PostFilterOutcome {
+            nominate: Some(best.node.to_string()),
+            evict: best.victims.into_iter().map(evict).collect(),
+            message: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::{node, nothing, pod};
+    use scheduler_framework::cycle::{NoNominations, schedule};
+    use scheduler_framework::{Profile, Snapshot};
+    use serde_json::json;
+
+    fn profile() -> Profile {
+        let mut points = Points::default();
+        for name in ["NodeResourcesFit", "NodeAffinity", "DefaultPreemption"] {
+            let entry = crate::registry().into_iter().find(|entry| entry.name == name).unwrap();
+            (entry.make)(&Value::Null, &nothing(), &mut points).unwrap();
+        }
+        Profile { name: "test".into(), points, percentage_of_nodes_to_score: 0 }
+    }
+
+    fn worker(name: &str, cpu: &str, priority: i32) -> PodInfo {
+        let mut object = (*pod(json!({"priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}))
+        .pod)
+            .clone();
+        object.metadata.name = Some(name.into());
+        object.metadata.uid = Some(name.into());
+        PodInfo::new(Arc::new(object))
+    }
+
+    fn full(name: &str, pods: &[(&str, &str, i32)]) -> NodeInfo {
+        let mut info = node(name, json!({}), json!({}), json!({"cpu": "2", "memory": "1Gi", "pods": "10"}));
+        for (name, cpu, priority) in pods {
+            info.add_pod(Arc::new(worker(name, cpu, *priority)));
+        }
+        info
+    }
+
+    fn outcome(pod: &PodInfo, nodes: Vec<NodeInfo>) -> (Option<String>, Vec<String>, String) {
+        let unfit = schedule(&profile(), &Snapshot::of(nodes), &NoNominations, pod, &mut 0).err().unwrap();
+        let victims = unfit.remedy.evict.iter().map(|eviction| eviction.pod.metadata.name.clone().unwrap());
+        (unfit.remedy.nominate, victims.collect(), unfit.diagnosis.message())
+    }
+
+    #[test]
+    fn the_cheapest_node_is_taken_and_the_important_are_spared() {
+        let top = worker("top", "1", 100);
+        let nodes =
+            vec![full("a", &[("a1", "1", 50), ("a2", "1", 50)]), full("b", &[("b1", "1", 10), ("b2", "1", 50)])];
+        assert_eq!(outcome(&top, nodes).0.as_deref(), Some("b"));
+        let nodes = vec![full("b", &[("b1", "1", 10), ("b2", "1", 50)])];
+        assert_eq!(outcome(&top, nodes).1, ["b1"]);
+    }
+
+    #[test]
+    fn messages() {
+        let low = worker("low", "1", 0);
+        let text = outcome(&low, vec![full("a", &[("a1", "2", 0)])]).2;
+        let want = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+                    1 No preemption victims found for incoming pod.";
+        assert_eq!(text, want);
+        let huge = worker("huge", "9", 100);
+        let text = outcome(&huge, vec![full("a", &[])]).2;
+        let want = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+                    1 Preemption is not helpful for scheduling.";
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn never_means_never() {
+        let mut object = (*worker("p", "1", 100).pod).clone();
+        object.spec.as_mut().unwrap().preemption_policy = Some("Never".into());
+        let (nominate, victims, text) = outcome(&PodInfo::new(Arc::new(object)), vec![full("a", &[("a1", "2", 0)])]);
+        assert!(nominate.is_none() && victims.is_empty());
+        assert!(text.ends_with("preemption: not eligible due to preemptionPolicy=Never."), "{text}");
+    }
+}

@@ -1,0 +1,83 @@
+//! A node that preemption would help on, what it would cost, and the budgets that it would break.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use scheduler_framework::selector::labels_match;
+use scheduler_framework::{Cluster, PodInfo};
+
+/// When a pod was started; one that was not yet counts as started just now.
+fn started(pod: &PodInfo) -> Timestamp {
+    let start = pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    start.map_or(Timestamp::MAX, |time| time.0)
+}
+
+/// The more important first: by priority, then by time in service.
+pub(super) fn importance(a: &PodInfo, b: &PodInfo) -> Ordering {
+    b.priority().cmp(&a.priority()).then_with(|| started(a).cmp(&started(b)))
+}
+
+pub(super) struct Candidate {
+    pub(super) node: Arc<str>,
+    /// The most important first.
+    pub(super) victims: Vec<Arc<PodInfo>>,
+    pub(super) violations: usize,
+}
+
+impl Candidate {
+    pub(super) fn new(node: &Arc<str>) -> Self {
+        Self { node: Arc::clone(node), victims: Vec::new(), violations: 0 }
+    }
+
+    /// Lowest is best: budgets broken, highest priority, sum of priorities, number of victims, and then the
+    /// node whose most important victims were started last.
+    pub(super) fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
+        let highest = self.victims.first().map_or(i32::MIN, |victim| victim.priority());
+        let offset = i64::from(i32::MAX) + 1;
+        let sum = self.victims.iter().map(|victim| i64::from(victim.priority()) + offset).sum();
+        let top = self.victims.iter().filter(|victim| victim.priority() == highest);
+        let earliest = top.map(|victim| started(victim)).min().unwrap_or(Timestamp::MAX);
+        (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
+    }
+}
+
+/// Disruptions that budgets still allow.
+pub(super) struct Budgets {
+    budgets: Vec<(Arc<k8s_openapi::api::policy::v1::PodDisruptionBudget>, i32)>,
+}
+
+impl Budgets {
+    pub(super) fn new(cluster: &dyn Cluster, pods: &[Arc<PodInfo>]) -> Self {
+        let namespaces: HashMap<&str, ()> = pods.iter().map(|pod| (pod.namespace(), ())).collect();
+        let budgets = namespaces.into_keys().flat_map(|namespace| cluster.budgets(namespace));
+        let allowed = |budget: &k8s_openapi::api::policy::v1::PodDisruptionBudget| {
+            budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0)
+        };
+        Self {
+            budgets: budgets
+                .map(|budget| {
+                    let left = allowed(&budget);
+                    (budget, left)
+                })
+                .collect(),
+        }
+    }
+
+    /// Counts a disruption of the pod; true if a budget does not allow it.
+    pub(super) fn violates(&mut self, pod: &PodInfo) -> bool {
+        let mut broken = false;
+        for (budget, left) in &mut self.budgets {
+            let here = budget.metadata.namespace.as_deref() == Some(pod.namespace());
+            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+            let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
+            let counted = disrupted.is_some_and(|pods| pods.contains_key(pod.name()));
+            if here && pod.labels().is_some() && labels_match(selector, pod.labels()) && !counted {
+                *left -= 1;
+                broken |= *left < 0;
+            }
+        }
+        broken
+    }
+}

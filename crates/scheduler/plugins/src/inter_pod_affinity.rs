@@ -1,0 +1,342 @@
+//! InterPodAffinity: pods that want or shun one another's company, by topology.
+//!
+//! Before the filter, every place (a label and its value) gets three counts: existing pods there whose
+//! anti-affinity speaks of the pod, pods there that the pod wants, and pods there that it shuns. The filter
+//! only looks counts up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use scheduler_framework::selector::Labels;
+use scheduler_framework::{
+    AffinityTerm, Cluster, ClusterEvent, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points,
+    PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+};
+use serde_json::Value;
+
+const NO_AFFINITY: &str = "node(s) didn't match pod affinity rules";
+const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
+const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
+
+type Namespaces = Arc<HashMap<String, Labels>>;
+
+/// Numbers by topology key and value.
+#[derive(Clone, Debug, Default)]
+struct Places(HashMap<String, HashMap<String, i64>>);
+
+impl Places {
+    fn add(&mut self, key: &str, value: &str, by: i64) {
+        let values = match self.0.get_mut(key) {
+            Some(values) => values,
+            None => self.0.entry(key.to_owned()).or_default(),
+        };
+        match values.get_mut(value) {
+            Some(count) => *count += by,
+            None => drop(values.insert(value.to_owned(), by)),
+        }
+    }
+
+    fn get(&self, key: &str, value: &str) -> i64 {
+        self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+    }
+
+    /// Whether no place has any.
+    fn is_void(&self) -> bool {
+        self.0.values().flat_map(HashMap::values).all(|count| *count <= 0)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Counts {
+    existing: Places,
+    wanted: Places,
+    shunned: Places,
+    namespaces: Namespaces,
+}
+
+#[derive(Clone, Default)]
+struct Scores(Places);
+
+pub(crate) struct InterPodAffinity {
+    hard_weight: i64,
+    ignore_preferred_of_existing: bool,
+}
+
+fn all_match(terms: &[AffinityTerm], pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
+    !terms.is_empty() && terms.iter().all(|term| term.matches(pod, namespaces))
+}
+
+impl Counts {
+    /// Counts `other` on `node` for (or, with -1, against) `pod`.
+    fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        let namespaces = Arc::clone(&self.namespaces);
+        for term in &other.required_anti_affinity {
+            if let Some(value) = node.label(&term.topology_key)
+                && term.matches(&pod.pod, &namespaces)
+            {
+                self.existing.add(&term.topology_key, value, by);
+            }
+        }
+        if all_match(&pod.required_affinity, &other.pod, &namespaces) {
+            for term in &pod.required_affinity {
+                if let Some(value) = node.label(&term.topology_key) {
+                    self.wanted.add(&term.topology_key, value, by);
+                }
+            }
+        }
+        for term in &pod.required_anti_affinity {
+            if let Some(value) = node.label(&term.topology_key)
+                && term.matches(&other.pod, &namespaces)
+            {
+                self.shunned.add(&term.topology_key, value, by);
+            }
+        }
+    }
+
+    fn has_wanted(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        let mut near = true;
+        for term in &pod.required_affinity {
+            let Some(value) = node.label(&term.topology_key) else { return false };
+            near &= self.wanted.get(&term.topology_key, value) > 0;
+        }
+        // The first of a group may begin it, if it belongs to the group itself.
+        near || self.wanted.is_void() && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
+    }
+
+    fn has_shunned(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        pod.required_anti_affinity.iter().any(|term| {
+            node.label(&term.topology_key).is_some_and(|value| self.shunned.get(&term.topology_key, value) > 0)
+        })
+    }
+
+    fn is_shunned(&self, node: &NodeInfo) -> bool {
+        self.existing
+            .0
+            .iter()
+            .any(|(key, values)| node.label(key).is_some_and(|value| values.get(value).is_some_and(|count| *count > 0)))
+    }
+}
+
+impl Plugin for InterPodAffinity {
+    const NAME: &'static str = "InterPodAffinity";
+
+    fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        let hard_weight = args.get("hardPodAffinityWeight").and_then(Value::as_i64).unwrap_or(1);
+        if !(0..=100).contains(&hard_weight) {
+            return Err(format!("hardPodAffinityWeight: {hard_weight} is not in 0 to 100"));
+        }
+        let ignored = args.get("ignorePreferredTermsOfExistingPods").and_then(Value::as_bool);
+        Ok(Self { hard_weight, ignore_preferred_of_existing: ignored.unwrap_or(false) })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_filter(&self);
+        points.filter(&self);
+        points.pre_score(&self);
+        points.score(&self);
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let nowhere = HashMap::new();
+        // Namespace selectors are not resolved here: in doubt the pod is tried again.
+        let speaks_of =
+            |term: &AffinityTerm, other: &Pod| term.namespace_selector.is_some() || term.matches(other, &nowhere);
+        match event {
+            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodUpdated { new: other, .. } => {
+                pod.required_affinity.iter().any(|term| speaks_of(term, other))
+            }
+            ClusterEvent::AssignedPodDeleted(other) => {
+                let gone = PodInfo::new(Arc::clone(other));
+                pod.required_anti_affinity.iter().any(|term| speaks_of(term, other))
+                    || gone.required_anti_affinity.iter().any(|term| speaks_of(term, &pod.pod))
+                    || pod.required_affinity.iter().any(|term| speaks_of(term, other))
+            }
+            _ => true,
+        }
+    }
+}
+
+impl PreFilter for InterPodAffinity {
+    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome {
+        let own = !pod.required_affinity.is_empty() || !pod.required_anti_affinity.is_empty();
+        let mut counts = Counts { namespaces: Arc::clone(&snapshot.namespaces), ..Counts::default() };
+        for node in &snapshot.nodes {
+            if !own && node.with_required_anti_affinity == 0 {
+                continue;
+            }
+            for other in &node.pods {
+                if own || !other.required_anti_affinity.is_empty() {
+                    counts.count(pod, other, node, 1);
+                }
+            }
+        }
+        if !own && counts.existing.0.is_empty() {
+            return PreFilterOutcome::Skip;
+        }
+        state.put(counts);
+        PreFilterOutcome::All
+    }
+
+    fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &PodInfo, node: &NodeInfo) {
+        if let Some(counts) = state.get_mut::<Counts>() {
+            counts.count(pod, added, node, 1);
+        }
+    }
+
+    fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &PodInfo, node: &NodeInfo) {
+        if let Some(counts) = state.get_mut::<Counts>() {
+            counts.count(pod, removed, node, -1);
+        }
+    }
+}
+
+impl Filter for InterPodAffinity {
+    fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let Some(counts) = state.get::<Counts>() else { return Ok(()) };
+        if !counts.has_wanted(pod, node) {
+            return Err(Rejection::unresolvable(Self::NAME, NO_AFFINITY));
+        }
+        if counts.has_shunned(pod, node) {
+            return Err(Rejection::unschedulable(Self::NAME, ANTI_AFFINITY));
+        }
+        if counts.is_shunned(node) {
+            return Err(Rejection::unschedulable(Self::NAME, EXISTING));
+        }
+        Ok(())
+    }
+}
+
+impl InterPodAffinity {
+    fn weigh(&self, scores: &mut Places, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, namespaces: &Namespaces) {
+        let mut add = |term: &AffinityTerm, about: &Pod, weight: i64| {
+            if let Some(value) = node.label(&term.topology_key)
+                && weight != 0
+                && term.matches(about, namespaces)
+            {
+                scores.add(&term.topology_key, value, weight);
+            }
+        };
+        pod.preferred_affinity.iter().for_each(|term| add(term, &other.pod, term.weight));
+        pod.preferred_anti_affinity.iter().for_each(|term| add(term, &other.pod, -term.weight));
+        other.required_affinity.iter().for_each(|term| add(term, &pod.pod, self.hard_weight));
+        if !self.ignore_preferred_of_existing {
+            other.preferred_affinity.iter().for_each(|term| add(term, &pod.pod, term.weight));
+            other.preferred_anti_affinity.iter().for_each(|term| add(term, &pod.pod, -term.weight));
+        }
+    }
+}
+
+impl PreScore for InterPodAffinity {
+    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool {
+        let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
+        let mut scores = Places::default();
+        for node in snapshot.nodes.iter().filter(|node| own || node.with_affinity > 0) {
+            for other in node.pods.iter().filter(|other| own || other.has_affinity()) {
+                self.weigh(&mut scores, pod, other, node, &snapshot.namespaces);
+            }
+        }
+        let any = !scores.0.is_empty();
+        state.put(Scores(scores));
+        any
+    }
+}
+
+impl Score for InterPodAffinity {
+    fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let Some(Scores(places)) = state.get::<Scores>() else { return 0 };
+        let here = places.0.iter().filter_map(|(key, values)| values.get(node.label(key)?));
+        here.sum()
+    }
+
+    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
+        let least = scores.iter().min().copied().unwrap_or(0);
+        let most = scores.iter().max().copied().unwrap_or(0);
+        for score in scores {
+            *score = if most > least { MAX_NODE_SCORE * (*score - least) / (most - least) } else { 0 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::{labelled, named, nothing};
+    use serde_json::json;
+
+    fn near(kind: &str, app: &str) -> Value {
+        json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}]}}})
+    }
+
+    /// Zones `a` (with the given pod) and `b` (empty), and a node without a zone.
+    fn snapshot(existing: Option<PodInfo>) -> Snapshot {
+        let mut here = labelled("a", json!({"zone": "a"}));
+        if let Some(pod) = existing {
+            here.add_pod(Arc::new(pod));
+        }
+        Snapshot::of(vec![here, labelled("b", json!({"zone": "b"})), labelled("c", json!({}))])
+    }
+
+    fn verdicts(pod: &PodInfo, snapshot: &Snapshot) -> Vec<&'static str> {
+        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
+        let mut state = CycleState::default();
+        if matches!(plugin.pre_filter(&mut state, pod, snapshot), PreFilterOutcome::Skip) {
+            return vec!["ok"; snapshot.nodes.len()];
+        }
+        let check = |node: &Arc<NodeInfo>| match plugin.filter(&state, pod, node) {
+            Ok(()) => "ok",
+            Err(found) if found.reasons[0] == NO_AFFINITY => "far",
+            Err(found) if found.reasons[0] == ANTI_AFFINITY => "shuns",
+            Err(_) => "shunned",
+        };
+        snapshot.nodes.iter().map(check).collect()
+    }
+
+    #[test]
+    fn required_terms() {
+        let web = || named("w", json!({"app": "web"}), json!({}));
+        let plain = named("p", json!({"app": "x"}), json!({}));
+        let follower = named("p", json!({"app": "x"}), near("podAffinity", "web"));
+        let own_kind = named("p", json!({"app": "web"}), near("podAffinity", "web"));
+        let loner = named("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
+        let guard = named("g", json!({}), near("podAntiAffinity", "x"));
+        let cases = [
+            (&plain, Some(web()), ["ok", "ok", "ok"]),
+            (&follower, Some(web()), ["ok", "far", "far"]),
+            (&follower, None, ["far", "far", "far"]),
+            (&own_kind, None, ["ok", "ok", "far"]),
+            (&own_kind, Some(web()), ["ok", "far", "far"]),
+            (&loner, Some(web()), ["shuns", "ok", "ok"]),
+            (&plain, Some(guard), ["shunned", "ok", "ok"]),
+        ];
+        for (pod, existing, want) in cases {
+            assert_eq!(verdicts(pod, &snapshot(existing)), want, "{:?}", pod.labels());
+        }
+    }
+
+    #[test]
+    fn preferred_terms_score() {
+        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
+        let prefers = |kind: &str| {
+            named(
+                "p",
+                json!({}),
+                json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 50, "podAffinityTerm": {"labelSelector": {"matchLabels": {"app": "web"}},
+                    "topologyKey": "zone"}}]}}}),
+            )
+        };
+        for (kind, want) in [("podAffinity", [100, 0, 0]), ("podAntiAffinity", [0, 100, 100])] {
+            let pod = prefers(kind);
+            let snapshot = snapshot(Some(named("w", json!({"app": "web"}), json!({}))));
+            let mut state = CycleState::default();
+            assert!(plugin.pre_score(&mut state, &pod, &snapshot.nodes, &snapshot));
+            let score = |node: &Arc<NodeInfo>| plugin.score(&state, &pod, node, &snapshot);
+            let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
+            plugin.normalize(&state, &pod, &snapshot.nodes, &mut scores);
+            assert_eq!(scores, want, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! NodeAffinity: nodeSelector, required and preferred node affinity, and affinity that the profile adds.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm};
+use scheduler_framework::selector::{node_matches, term_matches};
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter, PreFilterOutcome,
+    PreScore, Rejection, Score, Snapshot,
+};
+use serde_json::Value;
+
+use crate::score::normalize;
+
+const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
+const NO_ADDED_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
+
+pub(crate) struct NodeAffinity {
+    added: Option<Affinity>,
+}
+
+fn affinity(pod: &PodInfo) -> Option<&Affinity> {
+    pod.spec()?.affinity.as_ref()?.node_affinity.as_ref()
+}
+
+fn required(affinity: &Affinity) -> Option<&NodeSelector> {
+    affinity.required_during_scheduling_ignored_during_execution.as_ref()
+}
+
+fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
+    let terms = affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_deref());
+    terms.unwrap_or_default()
+}
+
+/// Whether the pod's own selector and required affinity allow a node.
+pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
+    let Some(object) = &node.node else { return false };
+    let mut wanted = pod.spec().and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
+    wanted.all(|(key, value)| node.label(key) == Some(value))
+        && affinity(pod).and_then(required).is_none_or(|selector| node_matches(selector, object))
+}
+
+/// Names that a term pins the pod to with `metadata.name`; None if it does not.
+fn pinned(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
+    let fields = term.match_fields.iter().flatten();
+    let names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+    names
+        .map(|field| field.values.iter().flatten().cloned().collect::<HashSet<String>>())
+        .reduce(|all, more| all.intersection(&more).cloned().collect())
+}
+
+impl Plugin for NodeAffinity {
+    const NAME: &'static str = "NodeAffinity";
+
+    fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        let added = args.get("addedAffinity").filter(|value| !value.is_null());
+        let added = added.cloned().map(serde_json::from_value).transpose();
+        Ok(Self { added: added.map_err(|error| format!("addedAffinity: {error}"))? })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_filter(&self);
+        points.filter(&self);
+        points.pre_score(&self);
+        points.score(&self);
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
+                let mut info = NodeInfo::new(node.metadata.name.as_deref().unwrap_or_default());
+                info.set_node(Arc::clone(node));
+                allows(pod, &info)
+            }
+            ClusterEvent::PodUpdated { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl PreFilter for NodeAffinity {
+    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
+        let selects = pod.spec().and_then(|spec| spec.node_selector.as_ref()).is_some_and(|labels| !labels.is_empty());
+        let terms = affinity(pod).and_then(required);
+        if !selects && terms.is_none() && self.added.is_none() {
+            return PreFilterOutcome::Skip;
+        }
+        let Some(terms) = terms else { return PreFilterOutcome::All };
+        let mut nodes = HashSet::new();
+        for term in &terms.node_selector_terms {
+            // One term that names no node leaves all nodes open.
+            let Some(names) = pinned(term) else { return PreFilterOutcome::All };
+            nodes.extend(names);
+        }
+        if nodes.is_empty() {
+            let reason = "pod affinity terms conflict";
+            return PreFilterOutcome::Reject(Rejection::unresolvable(Self::NAME, reason));
+        }
+        PreFilterOutcome::Nodes(nodes)
+    }
+}
+
+impl Filter for NodeAffinity {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let added = self.added.as_ref().and_then(required);
+        if let (Some(selector), Some(object)) = (added, &node.node)
+            && !node_matches(selector, object)
+        {
+            return Err(Rejection::unresolvable(Self::NAME, NO_ADDED_MATCH));
+        }
+        if allows(pod, node) { Ok(()) } else { Err(Rejection::unresolvable(Self::NAME, NO_MATCH)) }
+    }
+}
+
+impl PreScore for NodeAffinity {
+    fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
+        !preferred(affinity(pod)).is_empty() || !preferred(self.added.as_ref()).is_empty()
+    }
+}
+
+impl Score for NodeAffinity {
+    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let Some(object) = &node.node else { return 0 };
+        let terms = preferred(affinity(pod)).iter().chain(preferred(self.added.as_ref()));
+        let matching = terms.filter(|term| term_matches(&term.preference, object));
+        matching.map(|term| i64::from(term.weight)).sum()
+    }
+
+    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
+        normalize(scores, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{labelled, pod};
+    use serde_json::json;
+
+    fn required_of(terms: Value) -> PodInfo {
+        pod(json!({"affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}))
+    }
+
+    #[test]
+    fn selectors_and_terms() {
+        let node = labelled("n", json!({"zone": "a", "cores": "5"}));
+        let expr = |key: &str, operator: &str, values: Value| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+        let cases = [
+            (pod(json!({"nodeSelector": {"zone": "a"}})), true),
+            (pod(json!({"nodeSelector": {"zone": "b"}})), false),
+            (required_of(expr("zone", "In", json!(["a", "b"]))), true),
+            (required_of(expr("zone", "NotIn", json!(["a"]))), false),
+            (required_of(expr("cores", "Gt", json!(["4"]))), true),
+            (required_of(json!([{}])), false),
+            (
+                required_of(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])),
+                true,
+            ),
+        ];
+        for (pod, want) in cases {
+            assert_eq!(allows(&pod, &node), want, "{:?}", pod.spec());
+        }
+    }
+
+    #[test]
+    fn names_narrow_the_walk() {
+        let plugin = NodeAffinity { added: None };
+        let name = |names: Value| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
+        let run = |pod: PodInfo| plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default());
+        assert!(matches!(run(pod(json!({}))), PreFilterOutcome::Skip));
+        let PreFilterOutcome::Nodes(nodes) = run(required_of(json!([name(json!(["a"])), name(json!(["b"]))]))) else {
+            panic!("no nodes")
+        };
+        assert_eq!(nodes.len(), 2);
+        let open = json!([name(json!(["a"])), {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]);
+        assert!(matches!(run(required_of(open)), PreFilterOutcome::All));
+    }
+}

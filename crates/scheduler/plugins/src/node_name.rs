@@ -1,0 +1,34 @@
+//! NodeName: a pod that names its node goes there or nowhere.
+
+use std::sync::Arc;
+
+use scheduler_framework::{Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection};
+use serde_json::Value;
+
+pub(crate) struct NodeName;
+
+impl Plugin for NodeName {
+    const NAME: &'static str = "NodeName";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.filter(&self);
+    }
+
+    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+        matches!(event, ClusterEvent::NodeAdded(_))
+    }
+}
+
+impl Filter for NodeName {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        match pod.node_name() {
+            "" => Ok(()),
+            name if name == &*node.name => Ok(()),
+            _ => Err(Rejection::unresolvable(Self::NAME, "node(s) didn't match the requested node name")),
+        }
+    }
+}

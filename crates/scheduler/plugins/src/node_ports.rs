@@ -1,0 +1,50 @@
+//! NodePorts: two pods cannot hold one port of a node.
+
+use std::sync::Arc;
+
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, Filter, HostPort, NodeInfo, Plugin, PodInfo, Points, PreFilter,
+    PreFilterOutcome, Rejection, Snapshot,
+};
+use serde_json::Value;
+
+pub(crate) struct NodePorts;
+
+impl Plugin for NodePorts {
+    const NAME: &'static str = "NodePorts";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_filter(&self);
+        points.filter(&self);
+    }
+
+    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::AssignedPodDeleted(gone) => {
+                gone.spec.as_ref().is_some_and(|spec| !HostPort::of(spec).is_empty())
+            }
+            ClusterEvent::NodeAdded(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl PreFilter for NodePorts {
+    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
+        if pod.host_ports.is_empty() { PreFilterOutcome::Skip } else { PreFilterOutcome::All }
+    }
+}
+
+impl Filter for NodePorts {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        if pod.host_ports.iter().any(|port| node.ports.clashes(port)) {
+            let reason = "node(s) didn't have free ports for the requested pod ports";
+            return Err(Rejection::unschedulable(Self::NAME, reason));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! NodeResourcesFit: a node must have room for the pod; how full it would be makes its score.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use scheduler_framework::{
+    Cluster, ClusterEvent, Code, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, Rejection,
+    Resources, Score, Snapshot,
+};
+use serde_json::Value;
+
+/// How fullness becomes a score.
+#[derive(Clone, Debug, PartialEq)]
+enum Strategy {
+    LeastAllocated,
+    MostAllocated,
+    /// Points of utilisation in percent and score 0 to 10, ascending.
+    RequestedToCapacityRatio(Vec<(i64, i64)>),
+}
+
+pub(crate) struct Fit {
+    strategy: Strategy,
+    weights: BTreeMap<String, i64>,
+    ignored: Vec<String>,
+    ignored_groups: Vec<String>,
+}
+
+fn strings(args: &Value, field: &str) -> Vec<String> {
+    let items = args.get(field).and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn strategy(args: &Value) -> Result<Strategy, String> {
+    let given = args.get("scoringStrategy");
+    match given.and_then(|given| given.get("type")).and_then(Value::as_str) {
+        None | Some("LeastAllocated") => Ok(Strategy::LeastAllocated),
+        Some("MostAllocated") => Ok(Strategy::MostAllocated),
+        Some("RequestedToCapacityRatio") => {
+            let shape = given.and_then(|given| given.pointer("/requestedToCapacityRatio/shape"));
+            let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
+            let points = shape.and_then(Value::as_array).into_iter().flatten();
+            let points: Vec<_> = points.map(|point| (number(point, "utilization"), number(point, "score"))).collect();
+            if points.is_empty() || points.windows(2).any(|pair| matches!(pair, [a, b] if a.0 >= b.0)) {
+                return Err("requestedToCapacityRatio.shape needs points of ascending utilization".into());
+            }
+            Ok(Strategy::RequestedToCapacityRatio(points))
+        }
+        Some(other) => Err(format!("scoringStrategy.type {other:?} is not known")),
+    }
+}
+
+fn weights(args: &Value) -> BTreeMap<String, i64> {
+    let given = args.pointer("/scoringStrategy/resources").and_then(Value::as_array);
+    let named = given.into_iter().flatten().filter_map(|entry| {
+        let weight = entry.get("weight").and_then(Value::as_i64).filter(|weight| *weight > 0).unwrap_or(1);
+        Some((entry.get("name")?.as_str()?.to_owned(), weight))
+    });
+    let named: BTreeMap<_, _> = named.collect();
+    if named.is_empty() { [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into() } else { named }
+}
+
+/// What would be in use of a resource with the pod, and what there is.
+fn use_of(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
+    let count = |total: &Resources, own: &Resources| total.get(name).saturating_add(own.get(name));
+    let used = match name {
+        "cpu" | "memory" => count(&node.non_zero, &pod.non_zero),
+        _ => count(&node.requested, &pod.requests),
+    };
+    (used, node.allocatable.get(name))
+}
+
+impl Fit {
+    fn ignores(&self, name: &str) -> bool {
+        let group = name.split_once('/').map_or("", |(group, _)| group);
+        self.ignored.iter().any(|ignored| ignored == name) || self.ignored_groups.iter().any(|ignored| ignored == group)
+    }
+
+    fn rate(&self, used: i64, total: i64) -> i64 {
+        let share =
+            |part: i64| i64::try_from(i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(total)).unwrap_or(0);
+        match &self.strategy {
+            Strategy::LeastAllocated if used > total => 0,
+            Strategy::LeastAllocated => share(total - used),
+            Strategy::MostAllocated => share(used.min(total)),
+            Strategy::RequestedToCapacityRatio(points) => {
+                let percent = if used > total { 100 } else { share(used) };
+                between(points, percent) * MAX_NODE_SCORE / 10
+            }
+        }
+    }
+}
+
+/// The score at a utilisation on a broken line, in tenths of the whole scaled by 10.
+fn between(points: &[(i64, i64)], at: i64) -> i64 {
+    let mut before: Option<(i64, i64)> = None;
+    for point in points {
+        if at <= point.0 {
+            return match before {
+                Some(last) => last.1 + (point.1 - last.1) * (at - last.0) / (point.0 - last.0),
+                None => point.1,
+            };
+        }
+        before = Some(*point);
+    }
+    before.map_or(0, |last| last.1)
+}
+
+impl Plugin for Fit {
+    const NAME: &'static str = "NodeResourcesFit";
+
+    fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self {
+            strategy: strategy(args)?,
+            weights: weights(args),
+            ignored: strings(args, "ignoredResources"),
+            ignored_groups: strings(args, "ignoredResourceGroups"),
+        })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.filter(&self);
+        points.score(&self);
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::PodUpdated { .. } => true,
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                let needs = |pod: &Pod| pod.spec.as_ref().map(Resources::requested).unwrap_or_default();
+                needs(old) != needs(new)
+            }
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
+                let status = node.status.as_ref();
+                let all = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
+                self.shortages(pod, &Resources::default(), &all, 0).is_empty()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Fit {
+    /// What is short on a node that has `used` of `all` and `count` pods.
+    fn shortages(
+        &self,
+        pod: &PodInfo,
+        used: &Resources,
+        all: &Resources,
+        count: usize,
+    ) -> Vec<(Cow<'static, str>, bool)> {
+        let mut short: Vec<(Cow<'static, str>, bool)> = Vec::new();
+        let room = i64::try_from(count).unwrap_or(i64::MAX).saturating_add(1) <= all.pods;
+        if !room {
+            short.push(("Too many pods".into(), false));
+        }
+        let want = &pod.requests;
+        let mut check = |reason: Cow<'static, str>, want: i64, used: i64, all: i64| {
+            if want > 0 && want > all.saturating_sub(used) {
+                short.push((reason, want > all));
+            }
+        };
+        check("Insufficient cpu".into(), want.milli_cpu, used.milli_cpu, all.milli_cpu);
+        check("Insufficient memory".into(), want.memory, used.memory, all.memory);
+        let (wanted, taken) = (want.ephemeral_storage, used.ephemeral_storage);
+        check("Insufficient ephemeral-storage".into(), wanted, taken, all.ephemeral_storage);
+        for (name, amount) in want.scalars.iter().filter(|(name, _)| !self.ignores(name)) {
+            check(format!("Insufficient {name}").into(), *amount, used.get(name), all.get(name));
+        }
+        short
+    }
+}
+
+impl Filter for Fit {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let short = self.shortages(pod, &node.requested, &node.allocatable, node.pods.len());
+        if short.is_empty() {
+            return Ok(());
+        }
+        // More than the whole node has: removing pods does not help.
+        let hopeless = short.iter().any(|(_, hopeless)| *hopeless);
+        let code = if hopeless { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
+        let reasons = short.into_iter().map(|(reason, _)| reason).collect();
+        Err(Rejection { code, reasons, plugin: Self::NAME })
+    }
+}
+
+impl Score for Fit {
+    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let (mut sum, mut weights) = (0, 0);
+        for (name, weight) in &self.weights {
+            let (used, total) = use_of(pod, node, name);
+            // A resource that the pod does not ask for and the node does not have says nothing.
+            if total <= 0 || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0 {
+                continue;
+            }
+            sum += self.rate(used, total) * weight;
+            weights += weight;
+        }
+        if weights == 0 { 0 } else { sum / weights }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::{asking, node, nothing};
+    use serde_json::json;
+
+    fn fit(args: Value) -> Fit {
+        Fit::new(&args, &nothing()).unwrap()
+    }
+
+    #[test]
+    fn room() {
+        let mut node = node("n", json!({}), json!({}), json!({"cpu": "2", "memory": "1000", "pods": "2"}));
+        node.add_pod(Arc::new(asking("a", 1000, 400)));
+        let check = |pod: &PodInfo, node: &NodeInfo| {
+            let rejection = fit(json!({})).filter(&CycleState::default(), pod, node).err();
+            rejection.map(|found| (found.reasons.join("; "), found.code))
+        };
+        assert_eq!(check(&asking("b", 1000, 600), &node), None);
+        let both = ("Insufficient cpu; Insufficient memory".to_owned(), Code::Unschedulable);
+        assert_eq!(check(&asking("b", 1001, 601), &node), Some(both));
+        let hopeless = ("Insufficient cpu".to_owned(), Code::UnschedulableAndUnresolvable);
+        assert_eq!(check(&asking("b", 2001, 0), &node), Some(hopeless));
+        node.add_pod(Arc::new(asking("c", 0, 0)));
+        assert_eq!(check(&asking("b", 0, 0), &node), Some(("Too many pods".to_owned(), Code::Unschedulable)));
+    }
+
+    #[test]
+    fn scores() {
+        let node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000", "pods": "9"}));
+        let pod = asking("p", 1000, 500);
+        let score = |args| fit(args).score(&CycleState::default(), &pod, &node, &Snapshot::default());
+        assert_eq!(score(json!({})), (75 + 50) / 2);
+        assert_eq!(score(json!({"scoringStrategy": {"type": "MostAllocated"}})), (25 + 50) / 2);
+        let shape = json!([{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]);
+        let ratio = json!({"scoringStrategy": {"type": "RequestedToCapacityRatio",
+            "resources": [{"name": "memory", "weight": 2}], "requestedToCapacityRatio": {"shape": shape}}});
+        assert_eq!(score(ratio), 50);
+        assert!(Fit::new(&json!({"scoringStrategy": {"type": "X"}}), &nothing()).is_err());
+    }
+}

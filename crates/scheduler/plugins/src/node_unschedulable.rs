@@ -1,0 +1,60 @@
+//! NodeUnschedulable: cordoned nodes take only pods that tolerate the taint of cordoning.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Taint;
+use scheduler_framework::selector::any_tolerates;
+use scheduler_framework::{Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection};
+use serde_json::Value;
+
+pub(crate) struct NodeUnschedulable;
+
+impl Plugin for NodeUnschedulable {
+    const NAME: &'static str = "NodeUnschedulable";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.filter(&self);
+    }
+
+    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+        matches!(event, ClusterEvent::NodeAdded(_) | ClusterEvent::NodeUpdated { .. } | ClusterEvent::PodUpdated { .. })
+    }
+}
+
+impl Filter for NodeUnschedulable {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        if !node.is_unschedulable() {
+            return Ok(());
+        }
+        let taint = Taint {
+            key: "node.kubernetes.io/unschedulable".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let tolerations = pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        if any_tolerates(tolerations, &taint) {
+            return Ok(());
+        }
+        Err(Rejection::unresolvable(Self::NAME, "node(s) were unschedulable"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{node, pod};
+    use serde_json::json;
+
+    #[test]
+    fn cordons() {
+        let cordoned = node("n", json!({}), json!({"unschedulable": true}), json!({}));
+        let check = |spec| NodeUnschedulable.filter(&CycleState::default(), &pod(spec), &cordoned).is_ok();
+        assert!(!check(json!({})));
+        let key = "node.kubernetes.io/unschedulable";
+        assert!(check(json!({"tolerations": [{"key": key, "operator": "Exists"}]})));
+    }
+}

@@ -1,0 +1,315 @@
+//! PodTopologySpread: pods of a kind are spread evenly over places.
+//!
+//! Constraints that forbid are checked by the filter against counts that PreFilter made; the others, and the
+//! defaults for pods of a Service or ReplicaSet without constraints, only cost score.
+
+mod constraint;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreFilter,
+    PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+};
+use serde_json::Value;
+
+use constraint::{Action, Constraint};
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const TOO_SKEWED: &str = "node(s) didn't match pod topology spread constraints";
+const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+
+#[derive(Clone)]
+struct Spread {
+    constraint: Constraint,
+    /// Matching pods by place.
+    counts: HashMap<String, i64>,
+    least: i64,
+    own: i64,
+}
+
+impl Spread {
+    fn settle(&mut self) {
+        let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
+        let least = self.counts.values().min().copied().unwrap_or(0);
+        self.least = if places < self.constraint.min_domains { 0 } else { least };
+    }
+}
+
+#[derive(Clone)]
+struct Forbidding(Vec<Spread>);
+
+#[derive(Clone)]
+struct Scoring {
+    spreads: Vec<(Constraint, HashMap<String, i64>, f64)>,
+    /// Nodes without a wanted label are not scored.
+    needs_all: bool,
+}
+
+impl Scoring {
+    fn ignores(&self, node: &NodeInfo) -> bool {
+        self.needs_all && self.spreads.iter().any(|(constraint, _, _)| node.label(&constraint.key).is_none())
+    }
+}
+
+pub(crate) struct PodTopologySpread {
+    cluster: Arc<dyn Cluster>,
+    /// Constraints of pods that have none; None for the built-in ones.
+    defaults: Option<Vec<Constraint>>,
+}
+
+impl Plugin for PodTopologySpread {
+    const NAME: &'static str = "PodTopologySpread";
+
+    fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String> {
+        let given = args.get("defaultConstraints").filter(|value| !value.is_null());
+        let listed = args.get("defaultingType").and_then(Value::as_str) == Some("List");
+        let defaults = match given {
+            None if listed => Some(Vec::new()),
+            None => None,
+            Some(list) => {
+                let list: Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint> =
+                    serde_json::from_value(list.clone()).map_err(|error| format!("defaultConstraints: {error}"))?;
+                Some(list.iter().map(|constraint| Constraint::new(constraint, None)).collect())
+            }
+        };
+        Ok(Self { cluster: Arc::clone(cluster), defaults })
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_filter(&self);
+        points.filter(&self);
+        points.pre_score(&self);
+        points.score(&self);
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::AssignedPodAdded(other)
+            | ClusterEvent::AssignedPodUpdated { new: other, .. }
+            | ClusterEvent::AssignedPodDeleted(other) => {
+                let own = other.metadata.namespace.as_deref() == Some(pod.namespace());
+                own && self.constraints(pod, Action::Forbid).0.iter().any(|constraint| constraint.speaks_of(other))
+            }
+            _ => true,
+        }
+    }
+}
+
+impl PodTopologySpread {
+    /// Constraints with an action, and whether they are the pod's own.
+    fn constraints(&self, pod: &PodInfo, action: Action) -> (Vec<Constraint>, bool) {
+        let given = pod.spec().and_then(|spec| spec.topology_spread_constraints.as_deref()).unwrap_or_default();
+        if !given.is_empty() {
+            let all = given.iter().map(|constraint| Constraint::new(constraint, pod.labels()));
+            return (all.filter(|constraint| constraint.action == action).collect(), true);
+        }
+        let defaults = match &self.defaults {
+            Some(defaults) => defaults.clone(),
+            None => {
+                vec![Constraint::default_for(HOSTNAME, 3), Constraint::default_for("topology.kubernetes.io/zone", 5)]
+            }
+        };
+        let mut defaults: Vec<_> = defaults.into_iter().filter(|constraint| constraint.action == action).collect();
+        if defaults.is_empty() {
+            return (defaults, false);
+        }
+        let Some(selector) = constraint::default_selector(pod, &*self.cluster) else { return (Vec::new(), false) };
+        defaults.iter_mut().for_each(|constraint| constraint.selector = Some(selector.clone()));
+        (defaults, false)
+    }
+}
+
+/// Whether a node has the labels of all constraints.
+fn has_labels(node: &NodeInfo, constraints: &[Constraint]) -> bool {
+    constraints.iter().all(|constraint| node.label(&constraint.key).is_some())
+}
+
+impl PreFilter for PodTopologySpread {
+    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome {
+        let (constraints, _) = self.constraints(pod, Action::Forbid);
+        if constraints.is_empty() {
+            return PreFilterOutcome::Skip;
+        }
+        let nodes: Vec<_> = snapshot.nodes.iter().filter(|node| has_labels(node, &constraints)).collect();
+        let spread = |constraint: Constraint| {
+            let mut counts = HashMap::new();
+            for node in nodes.iter().filter(|node| constraint.includes(pod, node)) {
+                let value = node.label(&constraint.key).unwrap_or_default();
+                *counts.entry(value.to_owned()).or_insert(0) += constraint.count(pod, node);
+            }
+            let own = i64::from(constraint.selects(pod.labels()));
+            let mut spread = Spread { constraint, counts, least: 0, own };
+            spread.settle();
+            spread
+        };
+        state.put(Forbidding(constraints.into_iter().map(spread).collect()));
+        PreFilterOutcome::All
+    }
+
+    fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &PodInfo, node: &NodeInfo) {
+        change(state, pod, added, node, 1);
+    }
+
+    fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &PodInfo, node: &NodeInfo) {
+        change(state, pod, removed, node, -1);
+    }
+}
+
+fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+    let Some(Forbidding(spreads)) = state.get_mut::<Forbidding>() else { return };
+    if spreads.iter().any(|spread| node.label(&spread.constraint.key).is_none()) {
+        return;
+    }
+    for spread in spreads.iter_mut() {
+        let counts = other.namespace() == pod.namespace() && spread.constraint.speaks_of(&other.pod);
+        if counts && spread.constraint.includes(pod, node) {
+            let value = node.label(&spread.constraint.key).unwrap_or_default();
+            *spread.counts.entry(value.to_owned()).or_insert(0) += by;
+            spread.settle();
+        }
+    }
+}
+
+impl Filter for PodTopologySpread {
+    fn filter(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        let Some(Forbidding(spreads)) = state.get::<Forbidding>() else { return Ok(()) };
+        for spread in spreads {
+            let Some(value) = node.label(&spread.constraint.key) else {
+                return Err(Rejection::unresolvable(Self::NAME, NO_LABEL));
+            };
+            let here = spread.counts.get(value).copied().unwrap_or(0);
+            if here + spread.own - spread.least > spread.constraint.max_skew {
+                return Err(Rejection::unschedulable(Self::NAME, TOO_SKEWED));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PreScore for PodTopologySpread {
+    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool {
+        let (constraints, needs_all) = self.constraints(pod, Action::Score);
+        if constraints.is_empty() {
+            return false;
+        }
+        let scored: Vec<_> = nodes.iter().filter(|node| !needs_all || has_labels(node, &constraints)).collect();
+        let counted = snapshot.nodes.iter().filter(|node| !needs_all || has_labels(node, &constraints));
+        let counted: Vec<_> = counted.collect();
+        let spread = |constraint: Constraint| {
+            let mut counts: HashMap<String, i64> = HashMap::new();
+            for value in scored.iter().filter_map(|node| node.label(&constraint.key)) {
+                counts.entry(value.to_owned()).or_insert(0);
+            }
+            for node in counted.iter().filter(|node| constraint.includes(pod, node)) {
+                if let Some(count) = node.label(&constraint.key).and_then(|value| counts.get_mut(value)) {
+                    *count += constraint.count(pod, node);
+                }
+            }
+            let weight = (counts.len() as f64 + 2.0).ln();
+            (constraint, counts, weight)
+        };
+        let spreads = constraints.iter().cloned().map(spread).collect();
+        state.put(Scoring { spreads, needs_all });
+        true
+    }
+}
+
+impl Score for PodTopologySpread {
+    fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let Some(scoring) = state.get::<Scoring>() else { return 0 };
+        let each = scoring.spreads.iter().filter_map(|(constraint, counts, weight)| {
+            let count = counts.get(node.label(&constraint.key)?).copied().unwrap_or(0);
+            Some(count as f64 * weight + (constraint.max_skew - 1) as f64)
+        });
+        each.sum::<f64>().round() as i64
+    }
+
+    fn normalize(&self, state: &CycleState, _: &PodInfo, nodes: &[Arc<NodeInfo>], scores: &mut [i64]) {
+        let Some(scoring) = state.get::<Scoring>() else { return };
+        let taking_part = || nodes.iter().enumerate().filter(|(_, node)| !scoring.ignores(node)).map(|(at, _)| at);
+        let values = || taking_part().filter_map(|at| scores.get(at).copied());
+        let (least, most) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
+        let part: std::collections::HashSet<usize> = taking_part().collect();
+        for (at, score) in scores.iter_mut().enumerate() {
+            *score = match most {
+                _ if !part.contains(&at) => 0,
+                0 => MAX_NODE_SCORE,
+                most => MAX_NODE_SCORE * (most + least - *score) / most,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::{labelled, named, nothing};
+    use serde_json::json;
+
+    fn plugin() -> PodTopologySpread {
+        PodTopologySpread::new(&Value::Null, &nothing()).unwrap()
+    }
+
+    fn spreading(rule: Value) -> PodInfo {
+        let mut base = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"g": "g"}}});
+        for (key, value) in rule.as_object().unwrap() {
+            base[key] = value.clone();
+        }
+        named("p", json!({"g": "g"}), json!({"topologySpreadConstraints": [base]}))
+    }
+
+    /// Zones with so many pods each, and a node without a zone.
+    fn zones(counts: &[usize]) -> Snapshot {
+        let zone = |(at, count): (usize, &usize)| {
+            let mut node = labelled(
+                &format!("n{at}"),
+                json!({"zone": format!("z{at}"), "kubernetes.io/hostname": format!("n{at}")}),
+            );
+            for i in 0..*count {
+                node.add_pod(Arc::new(named(&format!("{at}-{i}"), json!({"g": "g"}), json!({}))));
+            }
+            node
+        };
+        let mut nodes: Vec<NodeInfo> = counts.iter().enumerate().map(zone).collect();
+        nodes.push(labelled("bare", json!({})));
+        Snapshot::of(nodes)
+    }
+
+    #[test]
+    fn skew() {
+        let cases = [
+            (json!({}), vec![1, 0], vec![false, true, false]),
+            (json!({}), vec![1, 1], vec![true, true, false]),
+            (json!({"maxSkew": 2}), vec![1, 0], vec![true, true, false]),
+            (json!({"minDomains": 3}), vec![1, 1], vec![false, false, false]),
+            (json!({"labelSelector": {"matchLabels": {"g": "other"}}}), vec![5, 0], vec![true, true, false]),
+        ];
+        for (rule, counts, want) in cases {
+            let (pod, snapshot, mut state) = (spreading(rule.clone()), zones(&counts), CycleState::default());
+            assert!(matches!(plugin().pre_filter(&mut state, &pod, &snapshot), PreFilterOutcome::All));
+            let check = |node: &Arc<NodeInfo>| plugin().filter(&state, &pod, node).is_ok();
+            let got: Vec<bool> = snapshot.nodes.iter().map(check).collect();
+            assert_eq!(got, want, "{rule} over {counts:?}");
+        }
+    }
+
+    #[test]
+    fn replicas_spread_by_default() {
+        let mut pod = named("p", json!({"g": "g"}), json!({}));
+        let mut object = (*pod.pod).clone();
+        object.metadata.owner_references = serde_json::from_value(json!([{"apiVersion": "apps/v1",
+            "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]))
+        .unwrap();
+        pod.pod = Arc::new(object);
+        let (snapshot, mut state) = (zones(&[2, 0]), CycleState::default());
+        assert!(plugin().pre_score(&mut state, &pod, &snapshot.nodes, &snapshot));
+        let score = |node: &Arc<NodeInfo>| plugin().score(&state, &pod, node, &snapshot);
+        let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
+        plugin().normalize(&state, &pod, &snapshot.nodes, &mut scores);
+        assert!(scores[0] < scores[1], "{scores:?}");
+    }
+}

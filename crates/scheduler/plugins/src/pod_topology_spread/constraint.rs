@@ -1,0 +1,111 @@
+//! A spread constraint: what it counts and where.
+
+use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use scheduler_framework::selector::{Labels, any_tolerates, labels_match};
+use scheduler_framework::{Cluster, NodeInfo, PodInfo};
+
+use crate::node_affinity::allows;
+
+/// Labels that differ between pods of one controller.
+const OWN_LABELS: [&str; 3] =
+    ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"];
+
+/// What a constraint that cannot be met does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Forbid,
+    Score,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Constraint {
+    pub(super) key: String,
+    pub(super) max_skew: i64,
+    pub(super) min_domains: i64,
+    pub(super) action: Action,
+    pub(super) selector: Option<LabelSelector>,
+    honor_affinity: bool,
+    honor_taints: bool,
+}
+
+impl Constraint {
+    pub(super) fn new(given: &TopologySpreadConstraint, labels: Option<&Labels>) -> Self {
+        let honors = |policy: &Option<String>, default| policy.as_deref().map_or(default, |policy| policy == "Honor");
+        Self {
+            key: given.topology_key.clone(),
+            max_skew: i64::from(given.max_skew),
+            min_domains: i64::from(given.min_domains.unwrap_or(1)),
+            action: if given.when_unsatisfiable == "ScheduleAnyway" { Action::Score } else { Action::Forbid },
+            selector: with_label_keys(given, labels),
+            honor_affinity: honors(&given.node_affinity_policy, true),
+            honor_taints: honors(&given.node_taints_policy, false),
+        }
+    }
+
+    pub(super) fn default_for(key: &str, max_skew: i64) -> Self {
+        Self {
+            key: key.to_owned(),
+            max_skew,
+            min_domains: 1,
+            action: Action::Score,
+            selector: None,
+            honor_affinity: true,
+            honor_taints: false,
+        }
+    }
+
+    /// Whether the selector matches labels.
+    pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
+        labels_match(self.selector.as_ref(), labels)
+    }
+
+    /// Whether a pod of the right namespace counts.
+    pub(super) fn speaks_of(&self, other: &Pod) -> bool {
+        other.metadata.deletion_timestamp.is_none() && self.selects(other.metadata.labels.as_ref())
+    }
+
+    /// Whether a node takes part for a pod.
+    pub(super) fn includes(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        if self.honor_affinity && !allows(pod, node) {
+            return false;
+        }
+        let tolerations = pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        let mut hard = node.taints().iter().filter(|taint| taint.effect != "PreferNoSchedule");
+        !self.honor_taints || hard.all(|taint| any_tolerates(tolerations, taint))
+    }
+
+    /// Pods on a node that count.
+    pub(super) fn count(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
+        let counts =
+            |other: &&std::sync::Arc<PodInfo>| other.namespace() == pod.namespace() && self.speaks_of(&other.pod);
+        i64::try_from(node.pods.iter().filter(counts).count()).unwrap_or(i64::MAX)
+    }
+}
+
+fn with_label_keys(given: &TopologySpreadConstraint, labels: Option<&Labels>) -> Option<LabelSelector> {
+    let mut selector = given.label_selector.clone()?;
+    for key in given.match_label_keys.iter().flatten() {
+        if let Some(value) = labels.and_then(|labels| labels.get(key)) {
+            let values = Some(vec![value.clone()]);
+            let requirement = LabelSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values };
+            selector.match_expressions.get_or_insert_default().push(requirement);
+        }
+    }
+    Some(selector)
+}
+
+/// What the default constraints count: pods of the same ReplicaSet or StatefulSet, or of the same Services.
+pub(super) fn default_selector(pod: &PodInfo, cluster: &dyn Cluster) -> Option<LabelSelector> {
+    let labels = pod.labels()?;
+    let owners = pod.pod.metadata.owner_references.iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"];
+    let match_labels: Labels = if controller.is_some_and(|owner| replicated.contains(&owner.kind.as_str())) {
+        let shared = labels.iter().filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));
+        shared.map(|(key, value)| (key.clone(), value.clone())).collect()
+    } else {
+        cluster.service_selectors(pod.namespace(), labels).into_iter().flatten().collect()
+    };
+    (!match_labels.is_empty()).then(|| LabelSelector { match_labels: Some(match_labels), ..LabelSelector::default() })
+}

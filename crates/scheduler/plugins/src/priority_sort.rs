@@ -1,0 +1,42 @@
+//! PrioritySort: higher priority first, then first come.
+
+use std::sync::Arc;
+
+use scheduler_framework::{Cluster, Plugin, PodInfo, Points, QueueSort, Rank};
+use serde_json::Value;
+
+pub(crate) struct PrioritySort;
+
+impl Plugin for PrioritySort {
+    const NAME: &'static str = "PrioritySort";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.queue_sort(&self);
+    }
+}
+
+impl QueueSort for PrioritySort {
+    fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
+        Rank(-i64::from(pod.priority()), since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+    use serde_json::json;
+
+    #[test]
+    fn order() {
+        let high = pod(json!({"priority": 5}));
+        let low = pod(json!({}));
+        let rank = |pod, since| PrioritySort.rank(pod, since);
+        assert!(rank(&high, 9) < rank(&low, 1));
+        assert!(rank(&low, 1) < rank(&low, 2));
+    }
+}

@@ -1,0 +1,70 @@
+//! The list of plugins.
+
+use std::sync::Arc;
+
+use scheduler_framework::{Cluster, Plugin, Points};
+use serde_json::Value;
+
+use crate::balanced_allocation::BalancedAllocation;
+use crate::default_preemption::DefaultPreemption;
+use crate::image_locality::ImageLocality;
+use crate::inter_pod_affinity::InterPodAffinity;
+use crate::node_affinity::NodeAffinity;
+use crate::node_name::NodeName;
+use crate::node_ports::NodePorts;
+use crate::node_resources_fit::Fit;
+use crate::node_unschedulable::NodeUnschedulable;
+use crate::pod_topology_spread::PodTopologySpread;
+use crate::priority_sort::PrioritySort;
+use crate::scheduling_gates::SchedulingGates;
+use crate::taint_toleration::TaintToleration;
+use crate::volume_binding::VolumeBinding;
+
+type Make = fn(&Value, &Arc<dyn Cluster>, &mut Points) -> Result<(), String>;
+
+/// A plugin that profiles may name.
+pub struct Entry {
+    /// Name.
+    pub name: &'static str,
+    /// Makes it and registers it with its extension points.
+    pub make: Make,
+}
+
+fn entry<P: Plugin>() -> Entry {
+    let make: Make = |args, cluster, points| {
+        points.add(P::new(args, cluster)?);
+        Ok(())
+    };
+    Entry { name: P::NAME, make }
+}
+
+/// All plugins but those that need a client (`DefaultBinder`), in upstream's default order.
+pub fn registry() -> Vec<Entry> {
+    vec![
+        entry::<SchedulingGates>(),
+        entry::<PrioritySort>(),
+        entry::<NodeUnschedulable>(),
+        entry::<NodeName>(),
+        entry::<TaintToleration>(),
+        entry::<NodeAffinity>(),
+        entry::<NodePorts>(),
+        entry::<Fit>(),
+        entry::<VolumeBinding>(),
+        entry::<PodTopologySpread>(),
+        entry::<InterPodAffinity>(),
+        entry::<DefaultPreemption>(),
+        entry::<BalancedAllocation>(),
+        entry::<ImageLocality>(),
+    ]
+}
+
+/// Plugins of the default profile with the weights of their scores.
+pub fn defaults() -> Vec<(&'static str, i64)> {
+    let weight = |name: &str| match name {
+        "TaintToleration" => 3,
+        "NodeAffinity" | "PodTopologySpread" | "InterPodAffinity" => 2,
+        _ => 1,
+    };
+    let names = registry().into_iter().map(|entry| entry.name);
+    names.chain([crate::DefaultBinder::NAME]).map(|name| (name, weight(name))).collect()
+}

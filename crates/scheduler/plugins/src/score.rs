@@ -1,0 +1,18 @@
+//! Bringing raw scores into 0 to 100.
+
+use scheduler_framework::MAX_NODE_SCORE;
+
+/// Scales so that the largest becomes 100; `reverse` turns 100 into 0.
+pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
+    let most = scores.iter().max().copied().unwrap_or(0);
+    for score in scores {
+        *score = match most {
+            0 if reverse => MAX_NODE_SCORE,
+            0 => 0,
+            most => {
+                let scaled = *score * MAX_NODE_SCORE / most;
+                if reverse { MAX_NODE_SCORE - scaled } else { scaled }
+            }
+        };
+    }
+}

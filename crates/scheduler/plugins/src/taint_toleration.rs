@@ -1,0 +1,102 @@
+//! TaintToleration: taints keep pods away that do not tolerate them; PreferNoSchedule costs score.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use scheduler_framework::selector::{any_tolerates, tolerates};
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection, Score, Snapshot,
+};
+use serde_json::Value;
+
+use crate::score::normalize;
+
+pub(crate) struct TaintToleration;
+
+fn tolerations(pod: &PodInfo) -> &[Toleration] {
+    pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default()
+}
+
+fn untolerated<'a>(pod: &PodInfo, taints: &'a [Taint]) -> Option<&'a Taint> {
+    let forbids = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    taints.iter().filter(forbids).find(|taint| !any_tolerates(tolerations(pod), taint))
+}
+
+impl Plugin for TaintToleration {
+    const NAME: &'static str = "TaintToleration";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.filter(&self);
+        points.score(&self);
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
+                let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+                untolerated(pod, taints).is_none()
+            }
+            ClusterEvent::PodUpdated { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Filter for TaintToleration {
+    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        match untolerated(pod, node.taints()) {
+            None => Ok(()),
+            Some(_) => Err(Rejection::unresolvable(Self::NAME, "node(s) had untolerated taint(s)")),
+        }
+    }
+}
+
+impl Score for TaintToleration {
+    /// The number of PreferNoSchedule taints that the pod does not tolerate.
+    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let soft = |toleration: &&Toleration| {
+            toleration.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))
+        };
+        let tolerated = |taint: &Taint| tolerations(pod).iter().filter(soft).any(|known| tolerates(known, taint));
+        let taints = node.taints().iter().filter(|taint| taint.effect == "PreferNoSchedule");
+        i64::try_from(taints.filter(|taint| !tolerated(taint)).count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
+        normalize(scores, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{node, pod};
+    use serde_json::json;
+
+    #[test]
+    fn taints() {
+        let tainted = |effect: &str| {
+            node("n", json!({}), json!({"taints": [{"key": "k", "value": "v", "effect": effect}]}), json!({}))
+        };
+        let tolerating = json!({"tolerations": [{"key": "k", "value": "v"}]});
+        let cases = [
+            ("NoSchedule", json!({}), false),
+            ("NoExecute", json!({}), false),
+            ("PreferNoSchedule", json!({}), true),
+            ("NoSchedule", tolerating.clone(), true),
+        ];
+        for (effect, spec, want) in cases {
+            let got = TaintToleration.filter(&CycleState::default(), &pod(spec), &tainted(effect));
+            assert_eq!(got.is_ok(), want, "{effect}");
+        }
+        let score = |spec| {
+            let (state, snapshot) = (CycleState::default(), Snapshot::default());
+            TaintToleration.score(&state, &pod(spec), &tainted("PreferNoSchedule"), &snapshot)
+        };
+        assert_eq!((score(json!({})), score(tolerating)), (1, 0));
+    }
+}

@@ -1,0 +1,88 @@
+//! Objects for tests, from JSON.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use scheduler_framework::{ClaimView, Cluster, NodeInfo, PodInfo};
+use serde_json::{Value, json};
+
+/// A pod named `p` with the given spec fields.
+pub(crate) fn pod(spec: Value) -> PodInfo {
+    named("p", json!({}), spec)
+}
+
+/// A pod with a name, labels and spec fields.
+pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
+    if spec.get("containers").is_none() {
+        spec["containers"] = json!([]);
+    }
+    let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}, "spec": spec});
+    PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
+}
+
+/// A pod that asks for CPU (thousandths) and memory (bytes).
+pub(crate) fn asking(name: &str, cpu: i64, memory: i64) -> PodInfo {
+    let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
+    named(name, json!({}), json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+}
+
+/// A node with labels, spec and allocatable.
+pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -> NodeInfo {
+    let object =
+        json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
+    let mut info = NodeInfo::new(name);
+    info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
+    info
+}
+
+/// A node with labels only, and room for 110 pods.
+pub(crate) fn labelled(name: &str, labels: Value) -> NodeInfo {
+    node(name, labels, json!({}), json!({"cpu": "4", "memory": "4Gi", "pods": "110"}))
+}
+
+/// A cluster without anything.
+pub(crate) struct Nothing;
+
+impl ClaimView for Nothing {
+    fn claim(&self, _namespace: &str, _name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+        None
+    }
+
+    fn volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
+        None
+    }
+
+    fn volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        Vec::new()
+    }
+
+    fn class(&self, _name: &str) -> Option<Arc<StorageClass>> {
+        None
+    }
+}
+
+impl Cluster for Nothing {
+    fn budgets(&self, _namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+        Vec::new()
+    }
+
+    fn claims(&self) -> &dyn ClaimView {
+        self
+    }
+
+    fn service_selectors(
+        &self,
+        _: &str,
+        _: &scheduler_framework::selector::Labels,
+    ) -> Vec<scheduler_framework::selector::Labels> {
+        Vec::new()
+    }
+}
+
+/// A cluster without anything, shared.
+pub(crate) fn nothing() -> Arc<dyn Cluster> {
+    Arc::new(Nothing)
+}

@@ -1,0 +1,133 @@
+//! The part of VolumeBinding that writes: before a pod is bound, its waiting claims get a volume.
+//!
+//! A free volume is reserved by naming the claim in it; a provisioner is told the node by an annotation on the
+//! claim. Either way the volume controllers do the rest, and the binding waits until a watch shows it done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::{Client, ListParams, ObjectExt, Patch, WatchEvent};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use scheduler_framework::{BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind, Resources};
+use serde_json::{Value, json};
+
+use super::{VolumeBinding, Wanted, serves};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Reserves volumes. It is made with [`VolumeBinder::with`]: a registry's entry has no client.
+pub struct VolumeBinder {
+    client: Client,
+    cluster: Arc<dyn Cluster>,
+}
+
+impl VolumeBinder {
+    /// A binder that uses a client.
+    pub fn with(client: Client, cluster: Arc<dyn Cluster>) -> Self {
+        Self { client, cluster }
+    }
+
+    fn failed(error: impl std::fmt::Display) -> BindError {
+        BindError { plugin: VolumeBinding::NAME, message: error.to_string() }
+    }
+
+    /// The smallest free volume that serves a claim on a node.
+    fn volume_for(&self, claim: &PersistentVolumeClaim, node: &NodeInfo) -> Option<Arc<PersistentVolume>> {
+        let size = |volume: &PersistentVolume| {
+            Resources::of(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref())).get("storage")
+        };
+        let volumes = self.cluster.claims().volumes();
+        let fitting = volumes.into_iter().filter(|volume| serves(volume, claim, node));
+        fitting.min_by_key(|volume| (size(volume), volume.name().to_owned()))
+    }
+
+    async fn reserve(&self, claim: &PersistentVolumeClaim, node: &NodeInfo) -> Result<(), BindError> {
+        let Some(volume) = self.volume_for(claim, node) else { return self.select_node(claim, &node.name).await };
+        let patch = Patch::Merge(json!({
+            "metadata": {
+                "resourceVersion": volume.resource_version(),
+                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+            },
+            "spec": {"claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace(),
+                "name": claim.name(), "uid": claim.uid(), "resourceVersion": claim.resource_version(),
+            }},
+        }));
+        let volumes = self.client.api::<PersistentVolume>();
+        volumes.patch(volume.name(), &patch).await.map(drop).map_err(Self::failed)
+    }
+
+    async fn select_node(&self, claim: &PersistentVolumeClaim, node: &str) -> Result<(), BindError> {
+        let patch = Patch::Merge(json!({
+            "metadata": {
+                "uid": claim.uid(),
+                "annotations": {"volume.kubernetes.io/selected-node": node},
+            },
+        }));
+        let claims = self.client.namespaced::<PersistentVolumeClaim>(claim.namespace());
+        claims.patch(claim.name(), &patch).await.map(drop).map_err(Self::failed)
+    }
+
+    async fn bound(&self, claim: &PersistentVolumeClaim) -> client::Result<()> {
+        let claims = self.client.namespaced::<PersistentVolumeClaim>(claim.namespace());
+        let params = ListParams::new().fields(format!("metadata.name={}", claim.name()));
+        loop {
+            let list = claims.list(&params).await?;
+            if list.items.iter().any(is_bound) {
+                return Ok(());
+            }
+            let mut events = claims.watch(&params, list.resource_version(), 300).await?;
+            while let Some(event) = events.next().await {
+                match event? {
+                    WatchEvent::Added(now) | WatchEvent::Modified(now) if is_bound(&now) => return Ok(()),
+                    WatchEvent::Error(status) => return Err(client::Error::Api(status)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+    named.is_some_and(|name| !name.is_empty()) && claim.annotation("pv.kubernetes.io/bind-completed").is_some()
+}
+
+impl Plugin for VolumeBinder {
+    const NAME: &'static str = VolumeBinding::NAME;
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Err("the binding of volumes needs a client".to_owned())
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.pre_bind(&self);
+    }
+}
+
+#[async_trait]
+impl PreBind for VolumeBinder {
+    async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
+        let waiting = state.get::<Wanted>().map(|wanted| wanted.waiting.clone()).unwrap_or_default();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let mut info = NodeInfo::new(node);
+        info.set_node(Arc::new(self.client.api::<Node>().get(node).await.map_err(Self::failed)?));
+        for (claim, _) in &waiting {
+            self.reserve(claim, &info).await?;
+        }
+        let all = async {
+            for (claim, _) in &waiting {
+                self.bound(claim).await?;
+            }
+            Ok::<(), client::Error>(())
+        };
+        match tokio::time::timeout(LIMIT, all).await {
+            Ok(done) => done.map_err(Self::failed),
+            Err(_) => Err(Self::failed(format!("the claims were not bound within {LIMIT:?}"))),
+        }
+    }
+}

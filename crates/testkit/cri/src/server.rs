@@ -1,0 +1,50 @@
+//! Serving the fake on a socket for as long as the handle lives.
+
+use crate::images::Images;
+use crate::runtime::Runtime;
+use crate::state::State;
+use anyhow::Context;
+use proto_cri::v1::image_service_server::ImageServiceServer;
+use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
+use std::path::Path;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A running fake; it stops when dropped.
+#[derive(Debug)]
+pub struct FakeRuntime {
+    endpoint: String,
+    _stop: DropGuard,
+}
+
+impl FakeRuntime {
+    /// Serves on `folder/simulated.sock`.
+    ///
+    /// # Errors
+    /// The socket can't be made.
+    pub async fn start(folder: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("can't create {}", folder.display()))?;
+        let path = folder.join("simulated.sock");
+        // One that a process left that is gone.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
+        let stop = CancellationToken::new();
+        let state = State::new();
+        let server = tonic::transport::Server::builder()
+            .add_service(RuntimeServiceServer::new(Runtime(state)))
+            .add_service(ImageServiceServer::new(Images))
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+        tokio::spawn(async move {
+            if let Err(e) = server.await {
+                tracing::error!(error = %e, "the simulated runtime ended");
+            }
+        });
+        Ok(FakeRuntime { endpoint: format!("unix://{}", path.display()), _stop: stop.drop_guard() })
+    }
+
+    /// `unix://...`
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}

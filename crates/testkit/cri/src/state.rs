@@ -1,0 +1,105 @@
+//! Sandboxes and containers that "exist".
+
+use parking_lot::Mutex;
+use proto_cri::v1::{
+    ContainerConfig, ContainerEventResponse, ContainerEventType, ContainerState, ContainerStatus, PodSandboxConfig,
+    PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{broadcast, watch};
+
+pub(crate) struct Sandbox {
+    pub(crate) config: PodSandboxConfig,
+    pub(crate) status: PodSandboxStatus,
+    pub(crate) handler: String,
+}
+
+pub(crate) struct Container {
+    pub(crate) config: ContainerConfig,
+    pub(crate) sandbox: String,
+    pub(crate) status: ContainerStatus,
+    /// True once it has ended.
+    pub(crate) ended: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+pub(crate) struct Things {
+    pub(crate) sandboxes: BTreeMap<String, Sandbox>,
+    pub(crate) containers: BTreeMap<String, Container>,
+}
+
+pub(crate) struct State {
+    pub(crate) things: Mutex<Things>,
+    pub(crate) events: broadcast::Sender<ContainerEventResponse>,
+    serial: AtomicU64,
+}
+
+pub(crate) fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+impl State {
+    pub(crate) fn new() -> Arc<Self> {
+        let (events, _) = broadcast::channel(1024);
+        Arc::new(State { things: Mutex::default(), events, serial: AtomicU64::new(1) })
+    }
+
+    /// An id that looks like a real one, and is not used again after a start anew.
+    pub(crate) fn id(&self) -> (String, u64) {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        (format!("{:016x}{serial:048x}", now()), serial)
+    }
+
+    /// An address of a /16 for the n-th sandbox.
+    pub(crate) fn address(serial: u64) -> String {
+        format!("10.88.{}.{}", serial / 250 % 256, serial % 250 + 2)
+    }
+
+    pub(crate) fn network(ip: String) -> PodSandboxNetworkStatus {
+        PodSandboxNetworkStatus { ip, additional_ips: Vec::new() }
+    }
+
+    /// Ends a container; nothing if it has ended already.
+    pub(crate) fn end(&self, id: &str, code: i32, reason: &str) {
+        let event = {
+            let mut things = self.things.lock();
+            let Some(container) = things.containers.get_mut(id) else { return };
+            if container.status.state == ContainerState::ContainerExited as i32 {
+                return;
+            }
+            container.status.state = ContainerState::ContainerExited as i32;
+            container.status.finished_at = now();
+            container.status.exit_code = code;
+            container.status.reason = reason.to_owned();
+            container.ended.send_replace(true);
+            let sandbox = container.sandbox.clone();
+            event(&things, id, &sandbox, ContainerEventType::ContainerStoppedEvent)
+        };
+        // Nobody may be listening.
+        let _ = self.events.send(event);
+    }
+
+    pub(crate) fn stop_sandbox(&self, id: &str) {
+        let inside: Vec<String> = {
+            let mut things = self.things.lock();
+            if let Some(sandbox) = things.sandboxes.get_mut(id) {
+                sandbox.status.state = PodSandboxState::SandboxNotready as i32;
+            }
+            things.containers.iter().filter(|(_, c)| c.sandbox == id).map(|(id, _)| id.clone()).collect()
+        };
+        inside.iter().for_each(|id| self.end(id, 137, "Error"));
+    }
+}
+
+fn event(things: &Things, id: &str, sandbox: &str, kind: ContainerEventType) -> ContainerEventResponse {
+    let statuses = things.containers.values().filter(|c| c.sandbox == sandbox).map(|c| c.status.clone());
+    ContainerEventResponse {
+        container_id: id.to_owned(),
+        container_event_type: kind as i32,
+        created_at: now(),
+        pod_sandbox_status: things.sandboxes.get(sandbox).map(|s| s.status.clone()),
+        containers_statuses: statuses.collect(),
+    }
+}

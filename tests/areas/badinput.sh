@@ -1,0 +1,8 @@
+# Bad input of every kind: one sentence, an exit code, no damage. No root needed; a small disk is mounted where there is root.
+. tests/lib/need.sh
+. tests/lib/cluster.sh
+build || exit 1
+why=$(need etcd-client openssl) || skip_all badinput "$why"
+export KUBECTL; KUBECTL=$(kubectl_path) || skip_all badinput "there is no kubectl on this machine"
+cluster_up badinput --simulated || exit 1
+python3 tests/e2e/bad_input.py --bin-dir "$BIN" --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --work "$WORK/badinput-files"

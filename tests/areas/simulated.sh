@@ -1,0 +1,11 @@
+# All binaries on loopback with the simulated runtime, on ports that the kernel picks: no root needed.
+. tests/lib/need.sh
+. tests/lib/cluster.sh
+build || exit 1
+export KUBECTL; KUBECTL=$(kubectl_path) || skip_all simulated "there is no kubectl on this machine"
+cluster_up simulated --simulated || exit 1
+python3 tests/e2e/simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
+why=$(need etcd-server etcd-client curl iproute2) || { echo "skip etcd: $why"; exit 0; }
+cluster_down
+cluster_up borrowed --simulated || exit 1
+python3 tests/e2e/etcd.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"

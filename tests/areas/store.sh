@@ -1,0 +1,8 @@
+# The store against the black-box kit that etcd passes.
+. tests/lib/need.sh
+build || exit 1
+[ -x "$SHARED/accept/store" ] || skip_all store "$SHARED/accept/store is not there"
+why=$(need etcd-client openssl) || skip_all store "$why"
+only=(); [ "$QUICK" = yes ] && only=(--only kv/)
+tests/lib/accept.py --retry 2 --expect tests/accept/store.expected-failures ${STATE:+--state "$STATE"} -- \
+  timeout 900 "$SHARED/accept/store" --server "$BIN/kvstore" "${only[@]}"

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Real kvstore processes under real faults: kill -9 again and again, SIGSTOP, a full disk, a partition in network namespaces.
+
+After each fault: everything that was acknowledged is there, and no linearizable read is older than a write that was
+acknowledged before it began. The last two need root.
+"""
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from bad_store import free_port  # noqa: E402
+from checks import Skip, check, main, shell, until  # noqa: E402
+from refused import no_panic  # noqa: E402
+
+KEYS = 20
+
+
+class Context:
+    def __init__(self, given):
+        self.bin_dir, self.work, self.numbers = given.bin_dir, given.work, 0
+
+    def folder(self):
+        self.numbers += 1
+        path = os.path.join(self.work, str(self.numbers))
+        os.makedirs(path)
+        return path
+
+
+class Member:
+    """A member on fixed ports; `inside` is a network namespace's prefix for commands."""
+
+    def __init__(self, c, name, folder, host, cluster, ports, inside=(), more=()):
+        self.name, self.folder, self.inside, self.process = name, folder, list(inside), None
+        self.endpoint = f"{host}:{ports[0]}"
+        self.log = os.path.join(c.work, f"{os.path.basename(folder)}-{name}.log")
+        self.argv = [*self.inside, os.path.join(c.bin_dir, "kvstore"), f"--name={name}", f"--data-dir={folder}/{name}",
+                     f"--listen-client-urls=http://{self.endpoint}", f"--advertise-client-urls=http://{self.endpoint}",
+                     f"--listen-peer-urls=http://{host}:{ports[1]}", f"--initial-advertise-peer-urls=http://{host}:{ports[1]}",
+                     f"--initial-cluster={cluster}", "--heartbeat-interval=50", "--election-timeout=500", *more]
+
+    def start(self, wait=True):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        if wait:
+            until(lambda: self.get("nothing") is not None, 30, 0.1, f"{self.name} serves")
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+    def etcdctl(self, *words, seconds=3):
+        words = [*self.inside, "etcdctl", f"--endpoints={self.endpoint}", "--dial-timeout=1s", f"--command-timeout={seconds}s", *words]
+        return subprocess.run(words, capture_output=True, text=True, timeout=seconds + 10, env={**os.environ, "ETCDCTL_API": "3"})
+
+    def put(self, key, value):
+        return self.etcdctl("put", key, value).returncode == 0
+
+    def get(self, key, seconds=3):
+        """The value, "" if there is none, None if it can't be said."""
+        done = self.etcdctl("get", key, "--print-value-only", seconds=seconds)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def leads(self):
+        done = self.etcdctl("endpoint", "status", "-w", "fields")
+        fields = dict(line.replace('"', "").split(" : ", 1) for line in done.stdout.splitlines() if " : " in line)
+        return done.returncode == 0 and fields.get("MemberID") == fields.get("Leader")
+
+    def check_log(self):
+        with open(self.log) as file:
+            no_panic(file.read())
+
+
+class Work(threading.Thread):
+    """Writes growing numbers to keys of its own, and checks that no read is older than what was acknowledged."""
+
+    def __init__(self, number, members):
+        super().__init__(daemon=True)
+        self.number, self.members, self.over, self.wrong = number, members, False, None
+        self.acknowledged, self.tried, self.count = {}, {}, 0
+
+    def run(self):
+        rng = random.Random(self.number)
+        while not self.over and not self.wrong:
+            key, member = f"w{self.number}-{rng.randrange(KEYS)}", rng.choice(self.members)
+            try:
+                if rng.random() < 0.6:
+                    self.count += 1
+                    self.tried[key] = self.count
+                    if member.put(key, str(self.count)):
+                        self.acknowledged[key] = self.count
+                else:
+                    self.look(key, member.get(key))
+            except subprocess.TimeoutExpired:
+                pass
+
+    def look(self, key, value):
+        at_least, at_most = self.acknowledged.get(key, 0), self.tried.get(key, 0)
+        if value is not None and not at_least <= int(value or 0) <= at_most:
+            self.wrong = f"{key} is {value!r}, acknowledged was {at_least}, written at most {at_most}"
+
+    def end(self):
+        self.over = True
+        self.join(30)
+        for key in self.acknowledged:
+            self.look(key, until(lambda: self.members[0].get(key), 20, 0.2, f"{key} can be read"))
+        assert not self.wrong, self.wrong
+        assert len(self.acknowledged) > 3, "hardly anything was written"
+
+
+def cluster(c, names, hosts=None, insides=None):
+    folder, hosts = c.folder(), hosts or ["127.0.0.1"] * len(names)
+    ports = [(free_port(), free_port()) for _ in names]
+    listed = ",".join(f"{name}=http://{host}:{port[1]}" for name, host, port in zip(names, hosts, ports))
+    members = [Member(c, name, folder, host, listed, port, (insides or [()] * len(names))[at])
+               for at, (name, host, port) in enumerate(zip(names, hosts, ports))]
+    for member in members:
+        member.start(wait=False)
+    for member in members:
+        until(lambda: member.get("nothing") is not None, 30, 0.1, f"{member.name} serves")
+    return members
+
+
+def end(members):
+    for member in members:
+        member.kill()
+    for member in members:
+        member.check_log()
+
+
+@check("faults/kill-again-and-again", deadline=60)
+def kill(c):
+    members = cluster(c, ["a"])
+    try:
+        work = [Work(number, members) for number in range(3)]
+        for worker in work:
+            worker.start()
+        for _ in range(8):
+            time.sleep(random.uniform(0.3, 1.2))
+            members[0].kill()
+            members[0].start()
+        for worker in work:
+            worker.end()
+    finally:
+        end(members)
+
+
+@check("faults/leader-stopped", deadline=60)
+def stopped(c):
+    members = cluster(c, ["a", "b", "c"])
+    try:
+        for round in range(3):
+            leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+            others = [member for member in members if member is not leader]
+            assert leader.put("x", f"old{round}")
+            leader.process.send_signal(signal.SIGSTOP)
+            until(lambda: others[round % 2].put("x", f"new{round}"), 20, 0.1, "the others go on")
+            leader.process.send_signal(signal.SIGCONT)
+            # It may refuse; it may not answer from the past.
+            assert leader.get("x") in (None, f"new{round}"), "a stale read"
+            assert until(lambda: leader.get("x"), 20) == f"new{round}"
+    finally:
+        end(members)
+
+
+@check("faults/full-disk", deadline=60)
+def full(c):
+    if os.geteuid() != 0:
+        raise Skip("mounting a small disk needs root")
+    place = c.folder()
+    shell(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", place], check=True)
+    ports = (free_port(), free_port())
+    member = Member(c, "a", place, "127.0.0.1", f"a=http://127.0.0.1:{ports[1]}", ports)
+    try:
+        member.start()
+        acknowledged = []
+        value = "v" * 100_000
+        for number in range(600):
+            if member.process.poll() is not None or not member.put(f"big{number}", f"{number}{value}"):
+                break
+            acknowledged.append(number)
+        assert 10 < len(acknowledged) < 599, f"{len(acknowledged)} writes fit"
+        member.kill()
+        shell(["mount", "-o", "remount,size=400m", place], check=True)
+        member.start()
+        for number in acknowledged:
+            found = member.get(f"big{number}")
+            assert found == f"{number}{value}", f"big{number} was acknowledged and is {found[:20]!r}"
+        assert member.put("afterwards", "x")
+    finally:
+        end([member])
+        shell(["umount", "-l", place])
+
+
+class Namespaces:
+    """Three network namespaces on a bridge of their own."""
+
+    def __init__(self):
+        self.tag, self.hosts = f"kvf{os.getpid() % 10_000}", ["10.213.7.1", "10.213.7.2", "10.213.7.3"]
+        self.names = [f"{self.tag}-{at}" for at in range(3)]
+
+    def __enter__(self):
+        shell(["ip", "link", "add", self.tag, "type", "bridge"], check=True)
+        shell(["ip", "link", "set", self.tag, "up"], check=True)
+        for name, host in zip(self.names, self.hosts):
+            shell(["ip", "netns", "add", name], check=True)
+            shell(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name], check=True)
+            shell(["ip", "link", "set", name, "master", self.tag, "up"], check=True)
+            inside = ["ip", "netns", "exec", name]
+            shell([*inside, "ip", "addr", "add", f"{host}/24", "dev", "eth0"], check=True)
+            for device in ("eth0", "lo"):
+                shell([*inside, "ip", "link", "set", device, "up"], check=True)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            shell(["ip", "netns", "del", name])
+        shell(["ip", "link", "del", self.tag])
+
+    def join(self, at, yes):
+        shell(["ip", "link", "set", self.names[at], "up" if yes else "down"], check=True)
+
+
+@check("faults/partition", deadline=90)
+def partition(c):
+    if os.geteuid() != 0:
+        raise Skip("network namespaces need root")
+    with Namespaces() as net:
+        insides = [["ip", "netns", "exec", name] for name in net.names]
+        members = cluster(c, ["a", "b", "c"], net.hosts, insides)
+        try:
+            work = [Work(number, members) for number in range(3)]
+            for worker in work:
+                worker.start()
+            for round in range(2):
+                leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+                others = [member for member in members if member is not leader]
+                until(lambda: leader.put("x", f"old{round}"), 20)
+                net.join(members.index(leader), False)
+                until(lambda: others[0].put("x", f"new{round}"), 20, 0.1, "the majority goes on")
+                assert leader.get("x", seconds=2) is None, "a leader without its followers answered"
+                net.join(members.index(leader), True)
+                assert until(lambda: leader.get("x"), 20) == f"new{round}"
+            for worker in work:
+                worker.end()
+        finally:
+            end(members)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin-dir", required=True, help="where kvstore is")
+    parser.add_argument("--work", required=True, help="a folder for data; emptied first")
+    parser.add_argument("only", nargs="*")
+    given = parser.parse_args()
+    shutil.rmtree(given.work, ignore_errors=True)
+    os.makedirs(given.work)
+    sys.exit(main(Context(given), given.only))

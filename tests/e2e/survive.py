@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""A real cluster survives what happens to machines: processes killed, everything stopped and started again.
+
+    survive.py --kubeconfig FILE --data-dir DIR --ironclad BINARY
+"""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from checks import Kubectl, check, main, shell, until  # noqa: E402
+
+
+class Context:
+    def __init__(self, options):
+        self.k, self.data, self.ironclad = Kubectl(options.kubeconfig, "hello"), options.data_dir, options.ironclad
+
+    def json(self, *words):
+        return json.loads(self.k("get", *words, "-o", "json"))
+
+    def status(self):
+        return json.loads(shell([self.ironclad, "status", "--data-dir", self.data, "--output", "json"]).stdout)
+
+    def components(self):
+        return {c["name"]: c for c in self.status()["components"]}
+
+    def containers(self):
+        """Container IDs and restart counts of the example's backend, by pod."""
+        return {p["metadata"]["name"]: [(s["containerID"], s["restartCount"]) for s in p["status"]["containerStatuses"]]
+                for p in self.json("pods", "-l", "app=backend")["items"]}
+
+    def up(self):
+        done = shell([self.ironclad, "up", "--data-dir", self.data], timeout=170)
+        assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
+
+    def settled(self):
+        self.k("rollout", "status", "deployment/backend", "--timeout=90s", timeout=100)
+
+
+class Traffic:
+    """Asks a Service once in 50 ms and counts what fails."""
+
+    def __init__(self, url):
+        self.url, self.good, self.bad, self.end = url, 0, [], threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        while not self.end.is_set():
+            done = subprocess.run(["curl", "-s", "-m", "3", self.url], capture_output=True)
+            if done.returncode == 0:
+                self.good += 1
+            else:
+                self.bad.append(done.returncode)
+            time.sleep(0.05)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.end.set()
+        self.thread.join(5)
+
+
+@check("survive/kill-each-under-traffic", deadline=420)
+def kill_each(c):
+    c.settled()
+    service = c.json("service", "backend")["spec"]
+    before = c.containers()
+    with Traffic(f"http://{service['clusterIP']}:{service['ports'][0]['port']}/") as traffic:
+        for name, component in sorted(c.components().items()):
+            os.kill(component["pid"], signal.SIGKILL)
+            until(lambda: (lambda now: now["ready"] and now["pid"] != component["pid"])(c.components()[name]), 60,
+                  what=f"{name} is back")
+        until(lambda: c.k("get", "--raw", "/readyz") == "ok", 30)
+        c.settled()
+    assert traffic.good > 5 and not traffic.bad, f"{traffic.good} requests answered, curl failed with {traffic.bad[:20]}"
+    assert c.containers() == before, f"containers changed: {before} -> {c.containers()}"
+
+
+@check("survive/kill-everything", deadline=300)
+def kill_all(c):
+    service = c.json("service", "backend")["spec"]
+    before = c.containers()
+    with Traffic(f"http://{service['clusterIP']}:{service['ports'][0]['port']}/") as traffic:
+        status = c.status()
+        for pid in [status["supervisor"], *(component["pid"] for component in status["components"])]:
+            os.kill(pid, signal.SIGKILL)
+        c.up()
+        c.settled()
+    assert traffic.good > 5 and not traffic.bad, f"{traffic.good} requests answered, curl failed with {traffic.bad[:20]}"
+    assert c.containers() == before, f"containers changed: {before} -> {c.containers()}"
+
+
+def processes(word):
+    """Ids of all processes with `word` in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if word.encode() in f.read() and int(pid) != os.getpid():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def power_off(c):
+    """What a machine that loses power loses: processes, mounts, /run, network namespaces, bridges, rules, cgroups."""
+    status = c.status()
+    run = status["runDir"]
+    bridge = c.json("pods", "-l", "app=backend")["items"][0]["status"]["podIP"].rsplit(".", 1)[0] + ".1"
+    shims = processes(f"{run}/containerd.sock")
+    pods = [int(pid) for shim in shims for pid in children(shim)]
+    for pid in [status["supervisor"], *(component["pid"] for component in status["components"]), *shims, *pods]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    mounts = [line.split()[1] for line in open("/proc/mounts")]
+    for point in reversed([m for m in mounts if m.startswith((run + "/", c.data + "/"))]):
+        shell(["umount", "--lazy", point])
+    shell(["rm", "-rf", run])
+    for link in json.loads(shell("ip -json -4 address show").stdout):
+        if any(a["local"] == bridge for a in link["addr_info"]):
+            shell(["ip", "link", "delete", link["ifname"]])
+    for table in shell("nft list tables").stdout.split("\n"):
+        if "ironclad" in table or "kube-proxy" in table:
+            shell(["nft", "delete", *table.split()])
+    shell("find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} +")
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as f:
+        return f.read().split()
+
+
+@check("survive/reboot", deadline=300)
+def reboot(c):
+    names = sorted(c.containers())
+    power_off(c)
+    # What the unit does at boot; without systemd it is started by hand.
+    keeper = subprocess.Popen([c.ironclad, "supervise", "--data-dir", c.data],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until(lambda: c.k("get", "--raw", "/readyz") == "ok", 60)
+        until(lambda: all(restarts >= 1 for pod in c.containers().values() for _, restarts in pod), 90,
+              what="containers run again")
+        c.settled()
+        assert sorted(c.containers()) == names, f"pods changed: {names} -> {sorted(c.containers())}"
+        service = c.json("service", "backend")["spec"]
+        url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}/"
+        until(lambda: shell(["curl", "-sf", "-m", "3", url]).stdout, 60)
+    finally:
+        c.up()
+    assert keeper.poll() is None, "the supervisor ended"
+
+
+@check("survive/down-and-up", deadline=400)
+def down_and_up(c):
+    c.k("create", "configmap", "kept", "--from-literal=a=b")
+    version = c.json("configmap", "kept")["metadata"]["uid"]
+    done = shell([c.ironclad, "down", "--data-dir", c.data], timeout=170)
+    assert done.returncode == 0, done.stderr
+    c.up()
+    assert c.json("configmap", "kept")["metadata"]["uid"] == version
+    c.settled()
+    service = c.json("service", "backend")["spec"]
+    until(lambda: shell(["curl", "-sf", "-m", "3", f"http://{service['clusterIP']}:{service['ports'][0]['port']}/"]).stdout, 60)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--ironclad", required=True)
+    sys.exit(main(Context(parser.parse_args())))

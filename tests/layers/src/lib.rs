@@ -1,0 +1,1 @@
+//! The layer table (`layers.toml`) held against `cargo metadata`; see `tests/layers.rs`.

@@ -1,0 +1,111 @@
+"""A small harness for checks against a running cluster.
+
+A check is a function decorated with `@check("area/name", deadline=60)`. It raises AssertionError (or any error) to fail
+and Skip to be skipped with a printed reason. `main()` runs them in the order of definition and prints one line each:
+`ok NAME`, `FAIL NAME: why`, `skip NAME: why`. Waiting is always on a condition with a deadline (`until`).
+"""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+CHECKS = []
+
+
+class Skip(Exception):
+    """The check does not apply here; the text says why."""
+
+
+class Deadline(BaseException):
+    """The check ran past its deadline."""
+
+
+def check(name, deadline=60):
+    def add(function):
+        CHECKS.append((name, deadline, function))
+        return function
+    return add
+
+
+def until(condition, seconds=30, every=0.2, what=None):
+    """Waits until `condition()` is true and returns its value; an error inside counts as not yet."""
+    end, last = time.monotonic() + seconds, None
+    while True:
+        try:
+            value = condition()
+            if value:
+                return value
+            last = value
+        except (AssertionError, subprocess.CalledProcessError, OSError, KeyError, IndexError, ValueError) as error:
+            last = error
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what or getattr(condition, '__name__', 'condition')}; last: {last}")
+        time.sleep(every)
+
+
+class Kubectl:
+    """The real kubectl with one kubeconfig."""
+
+    def __init__(self, kubeconfig, namespace="default"):
+        self.program = os.environ.get("KUBECTL", "kubectl")
+        self.kubeconfig, self.namespace = kubeconfig, namespace
+
+    def command(self, *words):
+        return [self.program, "--kubeconfig", self.kubeconfig, "--namespace", self.namespace, *words]
+
+    def run(self, *words, stdin=None, timeout=60, okay=True):
+        """Runs kubectl; with okay=True a non-zero exit is an AssertionError, with okay=False success is."""
+        done = subprocess.run(self.command(*words), input=stdin, capture_output=True, text=True, timeout=timeout)
+        if okay is not None and (done.returncode == 0) != okay:
+            raise AssertionError(f"kubectl {' '.join(words)} ended with {done.returncode}: {done.stdout[-400:]}{done.stderr[-800:]}")
+        return done
+
+    def __call__(self, *words, **options):
+        return self.run(*words, **options).stdout
+
+    def start(self, *words, **options):
+        """Starts kubectl and returns the process (the caller ends it)."""
+        options.setdefault("stdout", subprocess.PIPE)
+        return subprocess.Popen(self.command(*words), stderr=subprocess.STDOUT, text=True, **options)
+
+
+def _alarm(_signal, _frame):
+    raise Deadline
+
+
+def main(context, only=()):
+    signal.signal(signal.SIGALRM, _alarm)
+    failed = 0
+    for name, deadline, function in CHECKS:
+        if only and not any(word in name for word in only):
+            continue
+        start = time.monotonic()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, deadline)
+            function(context)
+            print(f"ok {name}", flush=True)
+        except Skip as reason:
+            print(f"skip {name}: {reason}", flush=True)
+        except Deadline:
+            failed += 1
+            print(f"FAIL {name}: did not end within {deadline} s", flush=True)
+        except Exception as error:  # any error is this check's failure, not the run's end
+            failed += 1
+            text = " ".join(str(error).split())[:900]
+            print(f"FAIL {name}: {type(error).__name__}: {text}", flush=True)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if os.environ.get("TIMES"):
+            print(f"      {time.monotonic() - start:.1f} s")
+    return 1 if failed else 0
+
+
+def shell(command, **options):
+    options.setdefault("timeout", 120)
+    return subprocess.run(command, shell=isinstance(command, str), capture_output=True, text=True, **options)
+
+
+def bail(text):
+    print(text, file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,29 @@
+# Installing what a test needs. Sourced by areas.
+
+# need PACKAGE ...: Debian packages; installs those that are missing. False (with a word why) where that can't be done.
+need() {
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ "${#missing[@]}" -eq 0 ] && return 0
+  [ "$(id -u)" -eq 0 ] || { echo "needs root to install ${missing[*]}"; return 1; }
+  export DEBIAN_FRONTEND=noninteractive
+  { apt-get install -y --no-install-recommends "${missing[@]}" || { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; }; } >"$WORK/apt.log" 2>&1 ||
+    { echo "could not install ${missing[*]}: $(tail -1 "$WORK/apt.log")"; return 1; }
+}
+
+# build: the binaries, once a run.
+build() {
+  [ -e "$WORK/built" ] && return 0
+  echo "building the binaries (profile $PROFILE)"
+  cargo build --profile "$PROFILE" --locked --quiet --bins && touch "$WORK/built"
+}
+
+# kubectl_path: the newest kubectl on the machine.
+kubectl_path() {
+  ls /usr/lib/google-cloud-sdk/bin/kubectl.1.* 2>/dev/null | sort -V | tail -1 | grep . || command -v kubectl
+}
+
+# skip_all NAME WHY: one skip line for a whole area.
+skip_all() { echo "skip $1: $2"; exit 0; }
