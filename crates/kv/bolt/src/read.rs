@@ -61,6 +61,9 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(Meta { page_size, root: u64_at(meta, 16)?, transaction: u64_at(meta, 48)? })
 }
 
+/// Called for each item of a page: its flags, key and value.
+type PageVisit<'v, E> = dyn FnMut(u32, &[u8], &[u8]) -> Result<(), E> + 'v;
+
 /// Called for each pair of a bucket.
 type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
 
@@ -118,12 +121,7 @@ impl<'a> File<'a> {
         Ok(Page { number, bytes: bytes.get(..size).ok_or(wrong)? })
     }
 
-    fn walk<E: From<BoltError>>(
-        &self,
-        page: Page<'_>,
-        depth: usize,
-        visit: &mut Visit<'_, E>,
-    ) -> Result<(), E> {
+    fn walk<E: From<BoltError>>(&self, page: Page<'_>, depth: usize, visit: &mut PageVisit<'_, E>) -> Result<(), E> {
         let wrong = || E::from(BoltError::Page(page.number));
         if depth > MAX_DEPTH {
             return Err(wrong());

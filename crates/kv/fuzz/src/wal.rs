@@ -18,7 +18,7 @@ fn disk(segment: &[u8]) -> Arc<MemoryDisk> {
 }
 
 fn carry_out(writer: &mut Writer) {
-    while let Some(mut frame) = writer.next() {
+    while let Some(mut frame) = writer.waiting() {
         if writer.write(&mut frame).and_then(|()| writer.sync(&frame)).is_err() {
             return;
         }

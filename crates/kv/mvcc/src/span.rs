@@ -2,6 +2,9 @@
 
 use std::ops::Bound;
 
+/// Both ends of an interval, as an ordered map's `range` takes them.
+pub type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 /// `end` empty: one key. A single zero byte: everything from `from` on. Otherwise half-open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<'a> {

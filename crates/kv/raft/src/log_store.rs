@@ -59,7 +59,7 @@ impl LogStore {
         })
     }
 
-    fn read(&self, range: impl RangeBounds<u64>, limit: usize) -> Result<Vec<Entry>, StorageError> {
+    fn read(&self, range: impl RangeBounds<u64>, limit: usize) -> io::Result<Vec<Entry>> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start + 1,
@@ -70,10 +70,9 @@ impl LogStore {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        let found = self.wal.read(start..end, limit).map_err(|e| StorageIOError::read_logs(&e))?;
+        let found = self.wal.read(start..end, limit)?;
         let decode = |(index, data): (u64, Bytes)| codec::entry_from_bytes(index, &data).ok_or_else(damaged);
-        let entries: io::Result<Vec<Entry>> = found.into_iter().map(decode).collect();
-        Ok(entries.map_err(|e| StorageIOError::read_logs(&e))?)
+        found.into_iter().map(decode).collect()
     }
 }
 
@@ -87,11 +86,11 @@ impl RaftLogReader<Types> for LogStore {
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry>, StorageError> {
-        self.read(range, usize::MAX)
+        Ok(self.read(range, usize::MAX).map_err(|e| StorageIOError::read_logs(&e))?)
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
-        self.read(start..end, READ_BYTES)
+        Ok(self.read(start..end, READ_BYTES).map_err(|e| StorageIOError::read_logs(&e))?)
     }
 }
 
@@ -159,9 +158,10 @@ impl RaftLogStorage<Types> for LogStore {
         );
         on_disk(receiver).await;
         let last = match log_id.index.checked_sub(1) {
-            Some(before) => self.read(before..log_id.index, 1)?.pop().map(|entry| entry.log_id),
+            Some(before) => self.read(before..log_id.index, 1).map_err(|e| StorageIOError::read_logs(&e))?.pop(),
             None => None,
         };
+        let last = last.map(|entry| entry.log_id);
         let mut memory = self.memory.lock();
         memory.last = last.or(memory.purged);
         Ok(())
