@@ -2,7 +2,7 @@
 
 use crate::memory_disk::{MemoryDisk, MemoryFile};
 use bytes::Bytes;
-use kv_wal::{Wal, Writer};
+use kv_wal::{Wal, Writer, WrittenBy};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn wal(data: &[u8]) {
         |(i, _)| i.saturating_add(1),
     );
     let added = (next, Bytes::from_static(b"added"));
-    log.append(vec![added.clone()], Box::new(|| {}));
+    log.append(vec![added.clone()], WrittenBy::Thread, Box::new(|| {}));
     carry_out(&mut writer);
     drop((log, writer));
     entries.push_back(added);
@@ -59,11 +59,11 @@ pub fn wal_corpus() -> Vec<Vec<u8>> {
     let Ok((log, _, mut writer)) = opened else { return Vec::new() };
     log.save_vote(Bytes::from_static(b"a vote of seventeen"), Box::new(|| {}));
     for index in 1..12 {
-        log.append(vec![(index, Bytes::from(vec![b'e'; 20 * index as usize]))], Box::new(|| {}));
+        log.append(vec![(index, Bytes::from(vec![b'e'; 20 * index as usize]))], WrittenBy::Thread, Box::new(|| {}));
         carry_out(&mut writer);
     }
     log.truncate(10, Box::new(|| {}));
-    log.append(vec![(10, Bytes::from_static(b"ten"))], Box::new(|| {}));
+    log.append(vec![(10, Bytes::from_static(b"ten"))], WrittenBy::Thread, Box::new(|| {}));
     carry_out(&mut writer);
     log.purge(4, Bytes::from_static(b"four"), Box::new(|| {}));
     carry_out(&mut writer);

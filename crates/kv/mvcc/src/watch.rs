@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// Revisions read from history at once.
 const BATCH: usize = 1_000;
@@ -134,6 +134,7 @@ struct Shared {
 pub struct Hub {
     store: Arc<Store>,
     shared: Mutex<Shared>,
+    joined: Notify,
 }
 
 /// A stream's connection to the hub. Dropping it ends its watchers.
@@ -148,15 +149,17 @@ impl Hub {
     /// A hub that starts at the store's present.
     pub fn new(store: Arc<Store>) -> Arc<Hub> {
         let shared = Shared { sent: store.revision(), ..Shared::default() };
-        Arc::new(Hub { store, shared: Mutex::new(shared) })
+        Arc::new(Hub { store, shared: Mutex::new(shared), joined: Notify::new() })
     }
 
     /// Sends what comes until the store is gone.
     pub async fn run(&self) {
         let mut revisions = self.store.revisions();
         loop {
-            self.send_new();
-            if revisions.changed().await.is_err() {
+            if !self.send_new() {
+                // Nothing to wake up for with every revision.
+                self.joined.notified().await;
+            } else if revisions.changed().await.is_err() {
                 return;
             }
         }
@@ -183,13 +186,12 @@ impl Hub {
         HubHandle { hub: self.clone(), stream, receiver, waiting }
     }
 
-    fn send_new(&self) {
+    /// Whether anybody is joined.
+    fn send_new(&self) -> bool {
         loop {
             let mut shared = self.shared.lock();
             if shared.places.is_empty() {
-                // Nobody is joined. Whoever joins later has to have everything up to here.
-                shared.sent = self.store.revision();
-                return;
+                return false;
             }
             let from = shared.sent + 1;
             let Ok((revisions, _)) = self.store.history(from, BATCH) else {
@@ -197,10 +199,10 @@ impl Hub {
                 let present = self.store.revision();
                 shared.set_all_aside();
                 shared.sent = present;
-                return;
+                return true;
             };
             if revisions.is_empty() {
-                return;
+                return true;
             }
             for events in &revisions {
                 shared.send(events);
@@ -312,6 +314,11 @@ impl HubHandle {
     /// Joins a watcher that has everything before `from`. False: it is behind, and has to read on first.
     pub fn join(&self, watch: i64, watcher: &Watcher, from: i64) -> bool {
         let mut shared = self.hub.shared.lock();
+        let first = shared.places.is_empty();
+        if first {
+            // Nobody was sent anything lately: whoever joins has to have everything up to here.
+            shared.sent = self.hub.store.revision();
+        }
         if from <= shared.sent {
             return false;
         }
@@ -320,6 +327,9 @@ impl HubHandle {
             tracing::debug!(from, "a watcher from the future");
         }
         shared.join(WatcherKey { stream: self.stream, watch }, watcher);
+        if first {
+            self.hub.joined.notify_one();
+        }
         true
     }
 
@@ -330,7 +340,8 @@ impl HubHandle {
 
     /// Everything up to here has been sent to joined watchers, though it may still wait in the stream.
     pub fn sent(&self) -> i64 {
-        self.hub.shared.lock().sent
+        let shared = self.hub.shared.lock();
+        if shared.places.is_empty() { self.hub.store.revision() } else { shared.sent }
     }
 }
 

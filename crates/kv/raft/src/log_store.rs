@@ -3,7 +3,7 @@
 use crate::codec;
 use crate::types::{Entry, LogId, StorageError, Types, Vote};
 use bytes::Bytes;
-use kv_wal::{Contents, Wal};
+use kv_wal::{Contents, Wal, WrittenBy};
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
@@ -11,12 +11,14 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 /// Bytes of entries sent or applied at once.
 const READ_BYTES: usize = 4 << 20;
+/// Syncs that take less, in microseconds, are cheaper to wait for than to hand to another thread.
+const SHORT_SYNC: u64 = 1_000;
 /// Time for installing a snapshot.
 const INSTALLATION: Duration = Duration::from_secs(600);
 
@@ -29,6 +31,9 @@ pub(crate) struct LogStore {
     pub committed: Arc<AtomicU64>,
     /// Index of the last entry that the state has.
     applied: watch::Receiver<u64>,
+    /// Whether there are no other members, who would wait for what this one does meanwhile.
+    pub alone: Arc<AtomicBool>,
+    sync_micros: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +48,12 @@ fn damaged() -> io::Error {
 }
 
 impl LogStore {
-    pub fn new(wal: Wal, contents: &Contents, applied: watch::Receiver<u64>) -> io::Result<Self> {
+    pub fn new(
+        wal: Wal,
+        contents: &Contents,
+        applied: watch::Receiver<u64>,
+        sync_micros: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let purged = contents.purged.as_ref().and_then(|(_, data)| codec::position_from_bytes(data));
         let last = match contents.entries.back() {
             Some((index, data)) => Some(codec::entry_from_bytes(*index, data).ok_or_else(damaged)?.log_id),
@@ -56,6 +66,8 @@ impl LogStore {
             memory: Arc::new(Mutex::new(memory)),
             committed: Arc::new(AtomicU64::new(0)),
             applied,
+            alone: Arc::default(),
+            sync_micros,
         })
     }
 
@@ -141,7 +153,9 @@ impl RaftLogStorage<Types> for LogStore {
             (entry.log_id.index, codec::entry_to_bytes(&entry))
         });
         let encoded = encoded.collect();
-        self.wal.append(encoded, Box::new(move || callback.log_io_completed(Ok(()))));
+        let short = self.sync_micros.load(Ordering::Relaxed) < SHORT_SYNC;
+        let by = if short && self.alone.load(Ordering::Relaxed) { WrittenBy::Caller } else { WrittenBy::Thread };
+        self.wal.append(encoded, by, Box::new(move || callback.log_io_completed(Ok(()))));
         if last.is_some() {
             self.memory.lock().last = last;
         }

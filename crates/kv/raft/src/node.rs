@@ -154,7 +154,8 @@ impl Node {
         answerer: Arc<dyn Answerer>,
         directory: Arc<Directory>,
     ) -> Result<Node, NodeError> {
-        let log = LogStore::new(wal, &contents, applied.clone()).map_err(|e| NodeError::Storage(e.to_string()))?;
+        let log = LogStore::new(wal, &contents, applied.clone(), config.sync_micros.clone())
+            .map_err(|e| NodeError::Storage(e.to_string()))?;
         drop(contents);
         let (tls, dial) = (config.tls.clone(), config.dial.clone());
         let transport = Arc::new(Transport::new(config.cluster, config.member, directory, tls, dial));
@@ -169,7 +170,7 @@ impl Node {
             standing: standing.clone(),
             on_removed: Arc::new(move || removed.removed()),
         };
-        let committed = log.committed.clone();
+        let (committed, alone) = (log.committed.clone(), log.alone.clone());
         let state = State { machine: machine.clone() };
         let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
             .await
@@ -198,7 +199,7 @@ impl Node {
         tokio::spawn(forward::commands(shared.clone(), forwarded));
         tokio::spawn(forward::read_indexes(shared.clone(), asked));
         tokio::spawn(elector::run(shared.clone()));
-        tokio::spawn(heartbeats(shared.clone()));
+        tokio::spawn(heartbeats(shared.clone(), alone));
         Ok(Node { shared, forwards, reads })
     }
 
@@ -294,11 +295,11 @@ impl Node {
 
     /// Returns when replication has stopped, with the reason. It does not go on by itself.
     pub async fn stopped(&self) -> String {
-        let mut metrics = self.shared.raft.metrics();
-        match metrics.wait_for(|metrics| metrics.running_state.is_err()).await {
-            Ok(metrics) => metrics.running_state.as_ref().err().map(ToString::to_string).unwrap_or_default(),
-            Err(_) => "it was told to".to_owned(),
-        }
+        // These change rarely and end with replication; the complete metrics, which have the reason, change with each entry.
+        let mut server = self.shared.raft.server_metrics();
+        while server.changed().await.is_ok() {}
+        let reason = self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string);
+        reason.unwrap_or_else(|| "it was told to".to_owned())
     }
 
     /// Term, without the rest of the status.
@@ -542,11 +543,12 @@ impl Shared {
 }
 
 /// Sends heartbeats while this member leads others, and nothing while it is alone.
-async fn heartbeats(shared: Arc<Shared>) {
+async fn heartbeats(shared: Arc<Shared>, alone: Arc<AtomicBool>) {
     let mut changes = shared.raft.server_metrics();
     loop {
         let server = changes.borrow_and_update().clone();
         let others = server.membership_config.membership().nodes().count() > 1;
+        alone.store(!others, Ordering::Relaxed);
         // Ticks are for stepping down after one's own removal, which needs others too.
         shared.raft.runtime_config().tick(others);
         if server.state.is_leader() && others {

@@ -316,7 +316,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use bytes::Bytes;
-    use kv_wal::{Contents, Wal, Writer};
+    use kv_wal::{Contents, Wal, Writer, WrittenBy};
 
     fn open(disk: &SimDisk) -> (Wal, Contents, Writer) {
         disk.start();
@@ -329,7 +329,7 @@ mod tests {
         for seed in 0..50 {
             let disk = SimDisk::new(Rng::new(seed));
             let (wal, _, mut writer) = open(&disk);
-            wal.append(vec![(1, Bytes::from_static(b"one"))], Box::new(|| {}));
+            wal.append(vec![(1, Bytes::from_static(b"one"))], WrittenBy::Thread, Box::new(|| {}));
             let mut frame = writer.waiting().unwrap();
             writer.write(&mut frame).unwrap();
             drop((wal, writer, frame));

@@ -16,5 +16,5 @@ mod writer;
 pub use disk::{Disk, DiskFile, FileSystem};
 pub use folder::{DataFolder, FolderError, Identity};
 pub use recover::{Contents, WalError};
-pub use wal::{Done, Entry, SyncObserver, Wal};
+pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};
 pub use writer::{Frame, Writer};

@@ -5,7 +5,7 @@ use crate::recover::{Contents, Place, Recovered, WalError, recover};
 use crate::writer::{Request, Writer};
 use crate::{files, frame};
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -25,11 +25,27 @@ pub type Entry = (u64, Bytes);
 /// Entries kept in memory, so that apply and replication don't read the disk.
 const CACHE_BYTES: usize = 4 << 20;
 
+/// Who carries requests out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenBy {
+    /// The log's own thread.
+    Thread,
+    /// The caller, who waits for the disk, unless the thread is at it already: two switches between threads less.
+    Caller,
+}
+
 /// An open log. Requests are carried out in the order in which they were made.
 pub struct Wal {
     shared: Arc<Shared>,
-    requests: Option<mpsc::Sender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    requests: mpsc::Sender<Request>,
+    hands: Option<Hands>,
+}
+
+/// What carries requests out; without it, whoever opened the log does.
+struct Hands {
+    writer: Arc<Mutex<Writer>>,
+    wake: mpsc::SyncSender<()>,
+    thread: JoinHandle<()>,
 }
 
 /// What readers and the writer share.
@@ -109,9 +125,21 @@ impl Wal {
     /// Opens or creates the log in a folder of its own, and starts the thread that writes.
     pub fn open(folder: &Path, observer: SyncObserver) -> Result<(Wal, Contents), WalError> {
         let (mut wal, contents, writer) = Wal::open_on(Arc::new(FileSystem), folder, files::SEGMENT_BYTES, observer)?;
-        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || writer.run());
+        let writer = Arc::new(Mutex::new(writer));
+        // One wake-up is enough for all that wait.
+        let (wake, woken) = mpsc::sync_channel(1);
+        let thread = {
+            let writer = writer.clone();
+            let work = move || {
+                while let Ok(()) = woken.recv() {
+                    writer.lock().work_off();
+                }
+                writer.lock().work_off();
+            };
+            std::thread::Builder::new().name("wal".to_owned()).spawn(work)
+        };
         let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
-        wal.thread = Some(thread.map_err(failed)?);
+        wal.hands = Some(Hands { writer, wake, thread: thread.map_err(failed)? });
         Ok((wal, contents))
     }
 
@@ -161,12 +189,12 @@ impl Wal {
             observer,
             rolled: false,
         };
-        Ok((Wal { shared, requests: Some(requests), thread: None }, contents, writer))
+        Ok((Wal { shared, requests, hands: None }, contents, writer))
     }
 
     /// Appends entries; an entry with an index that exists replaces it and all behind it.
     /// They can be read on return, and are on disk when `done` is called.
-    pub fn append(&self, entries: Vec<Entry>, done: Done) {
+    pub fn append(&self, entries: Vec<Entry>, by: WrittenBy, done: Done) {
         {
             let mut state = self.shared.state.write();
             for (index, data) in &entries {
@@ -174,24 +202,24 @@ impl Wal {
                 state.push(*index, data.clone(), Place { segment: 0, offset: 0, size: 0 });
             }
         }
-        self.send(Request::Append(entries, done));
+        self.send(Request::Append(entries, done), by);
     }
 
     /// Replaces the vote.
     pub fn save_vote(&self, vote: Bytes, done: Done) {
-        self.send(Request::Vote(vote, done));
+        self.send(Request::Vote(vote, done), WrittenBy::Thread);
     }
 
     /// Forgets the entries from `from` on.
     pub fn truncate(&self, from: u64, done: Done) {
         self.shared.state.write().truncate(from);
-        self.send(Request::Truncate(from, done));
+        self.send(Request::Truncate(from, done), WrittenBy::Thread);
     }
 
     /// Forgets the entries up to `upto`; `data` come back as `Contents::purged`.
     pub fn purge(&self, upto: u64, data: Bytes, done: Done) {
         self.shared.state.write().purge(upto);
-        self.send(Request::Purge(upto, data, done));
+        self.send(Request::Purge(upto, data, done), WrittenBy::Thread);
     }
 
     /// First and last index, if there is an entry.
@@ -254,18 +282,24 @@ impl Wal {
         Ok(file)
     }
 
-    fn send(&self, request: Request) {
-        if let Some(requests) = &self.requests {
-            // The writer ends only with the log or the process.
-            let _ = requests.send(request);
+    fn send(&self, request: Request, by: WrittenBy) {
+        // The writer ends only with the log or the process.
+        let _ = self.requests.send(request);
+        let Some(hands) = &self.hands else { return };
+        if by == WrittenBy::Caller
+            && let Some(mut writer) = hands.writer.try_lock()
+        {
+            return writer.work_off();
         }
+        // Full: the thread will wake, and see this request too.
+        let _ = hands.wake.try_send(());
     }
 }
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(Hands { wake, thread, .. }) = self.hands.take() {
+            drop(wake);
             let _ = thread.join();
         }
     }
@@ -297,6 +331,7 @@ fn open_last(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::sync::atomic::Ordering;
 
     fn open(folder: &Path) -> Result<(Wal, Contents), WalError> {
         Wal::open(folder, Arc::new(|_| {}))
@@ -315,7 +350,7 @@ mod tests {
     fn filled(folder: &Path, count: u64) {
         let (wal, _) = open(folder).unwrap();
         for index in 1..=count {
-            wait(|done| wal.append(vec![entry(index)], done));
+            wait(|done| wal.append(vec![entry(index)], WrittenBy::Thread, done));
         }
         wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
     }
@@ -336,7 +371,7 @@ mod tests {
         assert_eq!(contents.vote.as_deref(), Some(&b"vote"[..]));
         assert_eq!(contents.entries, (1..=50).map(entry).collect::<VecDeque<_>>());
         wait(|done| wal.truncate(40, done));
-        wait(|done| wal.append(vec![entry(40), entry(41)], done));
+        wait(|done| wal.append(vec![entry(40), entry(41)], WrittenBy::Thread, done));
         wait(|done| wal.purge(10, Bytes::from_static(b"ten"), done));
         assert_eq!(wal.bounds(), Some((11, 41)));
         drop(wal);
@@ -348,13 +383,31 @@ mod tests {
     }
 
     #[test]
+    fn callers_and_the_thread_take_turns_at_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (wal, _) = open(folder.path()).unwrap();
+        let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        for index in 1..=200 {
+            let told = told.clone();
+            // The thread may be at it when the next one comes: then it is the thread that writes.
+            let by = if index % 3 == 0 { WrittenBy::Thread } else { WrittenBy::Caller };
+            wal.append(vec![entry(index)], by, Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))));
+        }
+        wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
+        assert_eq!(told.load(Ordering::SeqCst), 200);
+        wal.append(vec![entry(201)], WrittenBy::Caller, Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))));
+        drop(wal);
+        assert_eq!(open(folder.path()).unwrap().1.entries, (1..=201).map(entry).collect::<VecDeque<_>>());
+    }
+
+    #[test]
     fn segments_roll_and_are_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let big = Bytes::from(vec![7; 3 << 20]);
         let (wal, _) = open(folder.path()).unwrap();
         wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
         for index in 1..=20 {
-            wait(|done| wal.append(vec![(index, big.clone())], done));
+            wait(|done| wal.append(vec![(index, big.clone())], WrittenBy::Thread, done));
         }
         assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
         assert_eq!(wal.read(1..3, usize::MAX).unwrap(), [(1, big.clone()), (2, big.clone())]);
@@ -372,7 +425,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             filled(folder.path(), 20);
             let (wal, _) = open(folder.path()).unwrap();
-            wait(|done| wal.append(vec![entry(21)], done));
+            wait(|done| wal.append(vec![entry(21)], WrittenBy::Thread, done));
             drop(wal);
             let path = segment(folder.path());
             let mut bytes = std::fs::read(&path).unwrap();
@@ -386,7 +439,7 @@ mod tests {
             let (wal, contents) = open(folder.path()).unwrap();
             assert!(contents.torn.is_some());
             assert_eq!(contents.entries, (1..=20).map(entry).collect::<VecDeque<_>>());
-            wait(|done| wal.append(vec![entry(21)], done));
+            wait(|done| wal.append(vec![entry(21)], WrittenBy::Thread, done));
             drop(wal);
             assert_eq!(open(folder.path()).unwrap().1.entries.len(), 21);
         }

@@ -1,4 +1,4 @@
-//! The thread that writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
+//! What writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
 
 use crate::disk::DiskFile;
 use crate::files;
@@ -24,8 +24,8 @@ pub(crate) enum Request {
     Purge(u64, Bytes, Done),
 }
 
-/// Carries out requests. Production has it run on a thread of its own; a simulation takes the same steps with time
-/// passing in between.
+/// Carries out requests. In production a thread or the caller takes all its steps at once; a simulation takes them with
+/// time passing in between.
 pub struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Receiver<Request>,
@@ -61,10 +61,9 @@ impl Frame {
 }
 
 impl Writer {
-    /// Waits for requests and carries them out until the log is dropped. A failure ends the process.
-    pub(crate) fn run(mut self) {
-        while let Ok(first) = self.inbox.recv() {
-            let mut frame = self.gather(first);
+    /// Carries out what waits. A failure ends the process.
+    pub(crate) fn work_off(&mut self) {
+        while let Some(mut frame) = self.waiting() {
             if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
                 fail(&self.shared, &e);
             }
