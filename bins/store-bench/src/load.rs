@@ -4,6 +4,7 @@ use crate::figures::Seen;
 use crate::server::{Cluster, own_cpu};
 use crate::wire::{Heard, Wire};
 use anyhow::{Result, bail};
+use bytes::{Bytes, BytesMut};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
@@ -15,6 +16,8 @@ pub const VALUE: usize = 256;
 pub const KEYS: u64 = 100_000;
 /// Clients beyond this share connections.
 const MOST_CONNECTIONS: usize = 100;
+/// Compression flag and length before a message.
+const PREFIX: usize = 5;
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
@@ -69,7 +72,7 @@ impl Work {
     }
 }
 
-fn put(key: bytes::Bytes, size: usize) -> pb::PutRequest {
+fn put(key: Bytes, size: usize) -> pb::PutRequest {
     static VALUES: [u8; VALUE] = [b'v'; VALUE];
     pb::PutRequest { key, value: VALUES.get(..size).unwrap_or_default().into(), ..Default::default() }
 }
@@ -105,6 +108,24 @@ pub async fn answers(address: &str) -> Result<()> {
         one_answer(&mut wire).await
     };
     tokio::time::timeout(Duration::from_secs(2), asked).await?
+}
+
+/// One call on a connection of its own; the bytes of its answer.
+pub async fn ask(address: &str, path: &'static str, request: &impl prost::Message) -> Result<Bytes> {
+    let mut wire = Wire::connect(address, path).await?;
+    wire.call(request, true);
+    let mut heard = Vec::new();
+    let mut message = BytesMut::new();
+    loop {
+        wire.turn(&mut heard).await?;
+        for heard in heard.drain(..) {
+            match heard {
+                Heard::Data(_, data) => message.extend_from_slice(&data),
+                Heard::End(_) if message.len() >= PREFIX => return Ok(message.split_off(PREFIX).freeze()),
+                Heard::End(_) => bail!("the server refuses {path}"),
+            }
+        }
+    }
 }
 
 async fn one_answer(wire: &mut Wire) -> Result<()> {

@@ -7,6 +7,7 @@ mod memory;
 mod plan;
 mod report;
 mod server;
+mod soak;
 mod streams;
 mod wire;
 
@@ -38,6 +39,9 @@ pub(crate) struct Flags {
     /// Works to measure, by the beginning of their names (and "memory"); all without it
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Seconds of overwriting with compaction, instead of everything else
+    #[arg(long)]
+    soak: Option<f64>,
     /// Folder on the disk to measure
     #[arg(long)]
     folder: Option<PathBuf>,

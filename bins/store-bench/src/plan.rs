@@ -4,7 +4,7 @@ use crate::figures::{Figure, Seen};
 use crate::load::{self, Work};
 use crate::report;
 use crate::server::Cluster;
-use crate::{Flags, disk, memory, streams};
+use crate::{Flags, disk, memory, soak, streams};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +59,9 @@ pub async fn run(flags: Flags) -> Result<()> {
     match std::process::Command::new(&flags.etcd).arg("--version").output() {
         Ok(_) => kinds.push(("etcd", flags.etcd.clone())),
         Err(e) => report::note(&format!("etcd is not measured: {e}\n"))?,
+    }
+    if let Some(seconds) = flags.soak {
+        return soak::run(&kinds, &below, Duration::from_secs_f64(seconds)).await;
     }
     let mut disks = Vec::new();
     for written_before in [false, true] {

@@ -127,6 +127,23 @@ impl Cluster {
         self.members.iter().map(|member| process_cpu(&member.child.id().to_string())).sum()
     }
 
+    /// Space that the first member's files take, in MiB.
+    pub fn disk(&self) -> f64 {
+        let mut folders = vec![self.folder.path().join("m0")];
+        let mut blocks = 0;
+        while let Some(folder) = folders.pop() {
+            // What is gone meanwhile takes no space.
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(about) if about.is_dir() => folders.push(entry.path()),
+                    Ok(about) => blocks += std::os::unix::fs::MetadataExt::blocks(&about),
+                    Err(_) => {}
+                }
+            }
+        }
+        blocks as f64 * 512.0 / f64::from(1 << 20)
+    }
+
     /// Resident memory of the first member, in MiB.
     pub fn memory(&self) -> f64 {
         let Some(member) = self.members.first() else { return 0.0 };

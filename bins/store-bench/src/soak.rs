@@ -1,0 +1,71 @@
+//! Overwrites at full speed for as long as wanted, compacted all the time: what grows although the live data do not.
+
+use crate::load::{self, KEYS, VALUE, Work};
+use crate::report::note;
+use crate::server::Cluster;
+use anyhow::{Context, Result};
+use prost::Message;
+use proto_etcd::etcdserverpb as pb;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const CLIENTS: usize = 100;
+/// Between two compactions.
+const STEP: Duration = Duration::from_secs(5);
+/// Revisions that a compaction leaves.
+const KEPT: i64 = 1_000;
+/// Between two lines of the table.
+const LINE: Duration = Duration::from_secs(60);
+/// Bytes of the keys and values that are there all the time.
+const LIVE: f64 = KEYS as f64 * (8 + VALUE) as f64;
+
+/// What was seen between two lines.
+#[derive(Default)]
+struct Window {
+    puts: usize,
+    worst_p99: f64,
+    memory: f64,
+    disk: f64,
+}
+
+/// Overwrites the keys of a fresh server of each kind and prints a line a minute.
+pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) -> Result<()> {
+    note("| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |")?;
+    note("|---|---|---|---|---|---|---|")?;
+    for (name, binary) in kinds {
+        let cluster = Cluster::start(name, binary, 1, below).await?;
+        load::fill(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
+        let begin = Instant::now();
+        let mut lines = 0;
+        let mut window = Window::default();
+        while begin.elapsed() < duration {
+            let seen = load::measure(&cluster, Work::Put, CLIENTS, STEP).await?.figure(name, 1, "put", CLIENTS);
+            compact(&cluster).await?;
+            window.puts += seen.count as usize;
+            window.worst_p99 = window.worst_p99.max(seen.p99_ms);
+            window.memory = window.memory.max(cluster.memory());
+            window.disk = window.disk.max(cluster.disk());
+            if begin.elapsed() >= LINE * (lines + 1) || begin.elapsed() >= duration {
+                lines += 1;
+                line(name, begin.elapsed(), &std::mem::take(&mut window))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
+    let Window { puts, worst_p99, memory, disk } = window;
+    let (minutes, ratio) = (elapsed.as_secs_f64() / 60.0, disk * f64::from(1 << 20) / LIVE);
+    note(&format!("| {name} | {minutes:.0} | {puts} | {worst_p99:.1} | {memory:.0} | {disk:.0} | {ratio:.1} |"))
+}
+
+async fn compact(cluster: &Cluster) -> Result<()> {
+    let address = cluster.addresses().first().cloned().context("a cluster without members")?;
+    let absent = pb::RangeRequest { key: "absent".into(), ..Default::default() };
+    let answer = load::ask(&address, "/etcdserverpb.KV/Range", &absent).await?;
+    let answer = pb::RangeResponse::decode(answer)?;
+    let present = answer.header.context("an answer without a header")?.revision;
+    let request = pb::CompactionRequest { revision: present - KEPT, physical: false };
+    load::ask(&address, "/etcdserverpb.KV/Compact", &request).await.map(drop)
+}
