@@ -15,6 +15,7 @@ mod range;
 mod revision;
 mod span;
 mod store;
+mod touched;
 mod txn;
 mod watch;
 mod writer;

@@ -7,6 +7,7 @@ use crate::error::MvccError;
 use crate::index::Item;
 use crate::range;
 use crate::span::Span;
+use crate::touched::Touched;
 use crate::writer::{LeaseBook, Writer};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -16,7 +17,6 @@ use proto_etcd::etcdserverpb::{
     Compare, DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 /// How deep transactions may nest.
 const MAX_DEPTH: usize = 64;
@@ -81,34 +81,11 @@ fn check_txn(request: &TxnRequest, limits: Limits, depth: usize) -> Result<(), M
     Ok(())
 }
 
-/// What a branch puts and deletes; a key may be put once, and not also be deleted.
-#[derive(Default)]
-struct Touched {
-    puts: BTreeSet<Bytes>,
-    deletes: Vec<(Bytes, Bytes)>,
-}
-
-impl Touched {
-    fn deletes(&self, key: &[u8]) -> bool {
-        self.deletes.iter().any(|(from, end)| Span::new(from, end).contains(key))
-    }
-
-    fn meets(&self, other: &Touched) -> bool {
-        other.puts.iter().any(|key| self.puts.contains(key) || self.deletes(key))
-            || self.puts.iter().any(|key| other.deletes(key))
-    }
-
-    fn merge(&mut self, other: Touched) {
-        self.puts.extend(other.puts);
-        self.deletes.extend(other.deletes);
-    }
-}
-
 fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
     let mut touched = Touched::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(request)) = &op.request {
-            touched.deletes.push((request.key.clone(), request.range_end.clone()));
+            touched.delete(&request.key, &request.range_end);
         }
     }
     for op in ops {
@@ -122,7 +99,7 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
     }
     for op in ops {
         let Some(Request::RequestPut(request)) = &op.request else { continue };
-        if touched.deletes(&request.key) || !touched.puts.insert(request.key.clone()) {
+        if !touched.put(&request.key) {
             return Err(MvccError::DuplicateKey);
         }
     }
@@ -271,5 +248,98 @@ fn result(compare: &Compare, ordering: Ordering) -> bool {
         CompareResult::NotEqual => ordering.is_ne(),
         CompareResult::Greater => ordering.is_gt(),
         CompareResult::Less => ordering.is_lt(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put(key: &[u8]) -> RequestOp {
+        let request = PutRequest { key: Bytes::copy_from_slice(key), ..PutRequest::default() };
+        RequestOp { request: Some(Request::RequestPut(request)) }
+    }
+
+    fn delete(key: &[u8], end: &[u8]) -> RequestOp {
+        let (key, range_end) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(end));
+        RequestOp { request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: false })) }
+    }
+
+    fn nested(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> RequestOp {
+        let request = TxnRequest { compare: Vec::new(), success, failure };
+        RequestOp { request: Some(Request::RequestTxn(request)) }
+    }
+
+    /// Keys that are put, and intervals that are deleted, compared one with another.
+    type Plain = (Vec<Bytes>, Vec<(Bytes, Bytes)>);
+
+    fn plain(ops: &[RequestOp]) -> Option<Plain> {
+        let deleted =
+            |(_, deletes): &Plain, key: &Bytes| deletes.iter().any(|(from, end)| Span::new(from, end).contains(key));
+        let mut all = Plain::default();
+        for op in ops {
+            if let Some(Request::RequestDeleteRange(request)) = &op.request {
+                all.1.push((request.key.clone(), request.range_end.clone()));
+            }
+        }
+        for op in ops {
+            let Some(Request::RequestTxn(request)) = &op.request else { continue };
+            let (mut either, failure) = (plain(&request.success)?, plain(&request.failure)?);
+            either.0.extend(failure.0);
+            either.1.extend(failure.1);
+            let meets = either.0.iter().any(|key| all.0.contains(key) || deleted(&all, key));
+            if meets || all.0.iter().any(|key| deleted(&either, key)) {
+                return None;
+            }
+            all.0.extend(either.0);
+            all.1.extend(either.1);
+        }
+        for op in ops {
+            let Some(Request::RequestPut(request)) = &op.request else { continue };
+            if all.0.contains(&request.key) || deleted(&all, &request.key) {
+                return None;
+            }
+            all.0.push(request.key.clone());
+        }
+        Some(all)
+    }
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(0..4u8, 1..3)
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<RequestOp>> {
+        let end = prop_oneof![1 => Just(Vec::new()), 1 => Just(vec![0]), 3 => key()];
+        let one = prop_oneof![3 => key().prop_map(|key| put(&key)), 1 => (key(), end).prop_map(|(key, end)| delete(&key, &end))];
+        let tree = one.prop_recursive(4, 24, 4, |inner| {
+            let branch = proptest::collection::vec(inner, 0..4);
+            (branch.clone(), branch).prop_map(|(success, failure)| nested(success, failure))
+        });
+        proptest::collection::vec(tree, 0..5)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn overlaps_are_those_of_the_plain_comparison(ops in ops()) {
+            prop_assert_eq!(check_overlaps(&ops).is_err(), plain(&ops).is_none());
+        }
+    }
+
+    /// Comparing each put with each deletion would take a billion steps here.
+    #[test]
+    fn many_operations_in_nested_branches_are_checked_at_once() {
+        const EACH: u32 = 128;
+        let branch = |number: u32, op: &dyn Fn(&[u8]) -> RequestOp| {
+            nested((0..EACH).map(|at| op(&(number * EACH + at).to_be_bytes())).collect(), Vec::new())
+        };
+        let tree = |first: u32, op: &dyn Fn(&[u8]) -> RequestOp| {
+            nested((0..EACH).map(|number| branch(first + number, op)).collect(), Vec::new())
+        };
+        let ops = [tree(0, &|key| put(key)), tree(EACH, &|key| put(key)), tree(2 * EACH, &|key| delete(key, b""))];
+        let request = TxnRequest { compare: Vec::new(), success: ops.to_vec(), failure: Vec::new() };
+        assert!(check_request(&Request::RequestTxn(request), Limits { max_txn_ops: EACH as usize }).is_ok());
     }
 }

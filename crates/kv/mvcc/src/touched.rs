@@ -1,0 +1,89 @@
+//! The keys that a transaction's branches change, and whether two sets of changes get in each other's way.
+//!
+//! A request of the allowed size has tens of thousands of operations in nested branches, and this is asked before anybody's
+//! rights are: so the work grows with the request's size and a logarithm, never with puts times deletes.
+
+use crate::span::Span;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// What a branch puts and deletes; a key may be put once, and not also be deleted.
+#[derive(Default)]
+pub(crate) struct Touched {
+    puts: BTreeSet<Bytes>,
+    /// Intervals that neither meet nor touch: first key, and the first key after it (none: there is no end).
+    deletes: BTreeMap<Bytes, Option<Bytes>>,
+}
+
+impl Touched {
+    /// Notes a put. False: its key is put or deleted already.
+    pub fn put(&mut self, key: &Bytes) -> bool {
+        !self.deletes(key) && self.puts.insert(key.clone())
+    }
+
+    /// Notes a deletion, as a request has it.
+    pub fn delete(&mut self, key: &Bytes, range_end: &Bytes) {
+        let span = Span::new(key, range_end);
+        let end = match span.bounds() {
+            None => return,
+            Some((_, Bound::Unbounded)) => None,
+            Some((_, Bound::Included(_))) => Some([key.as_ref(), &[0]].concat().into()),
+            Some((_, Bound::Excluded(_))) => Some(range_end.clone()),
+        };
+        self.delete_until(key.clone(), end);
+    }
+
+    /// Joins an interval with those that it meets.
+    fn delete_until(&mut self, mut from: Bytes, mut end: Option<Bytes>) {
+        if let Some((before, reached)) = self.deletes.range(..=from.clone()).next_back()
+            && reached.as_ref().is_none_or(|reached| *reached >= from)
+        {
+            from = before.clone();
+        }
+        loop {
+            let next = self.deletes.range(from.clone()..).next();
+            let Some((start, reached)) = next.map(|(start, reached)| (start.clone(), reached.clone())) else { break };
+            if end.as_ref().is_some_and(|end| start > *end) {
+                break;
+            }
+            end = match (end, reached) {
+                (Some(end), Some(reached)) => Some(end.max(reached)),
+                _ => None,
+            };
+            self.deletes.remove(&start);
+        }
+        self.deletes.insert(from, end);
+    }
+
+    fn deletes(&self, key: &Bytes) -> bool {
+        let before = self.deletes.range(..=key.clone()).next_back();
+        before.is_some_and(|(_, end)| end.as_ref().is_none_or(|end| key < end))
+    }
+
+    fn puts_within(&self, from: &Bytes, end: Option<&Bytes>) -> bool {
+        self.puts.range(from.clone()..).next().is_some_and(|key| end.is_none_or(|end| key < end))
+    }
+
+    fn size(&self) -> usize {
+        self.puts.len() + self.deletes.len()
+    }
+
+    /// Whether a key is put by both, or put by one and deleted by the other.
+    pub fn meets(&self, other: &Touched) -> bool {
+        let (few, many) = if self.size() < other.size() { (self, other) } else { (other, self) };
+        few.puts.iter().any(|key| many.puts.contains(key) || many.deletes(key))
+            || few.deletes.iter().any(|(from, end)| many.puts_within(from, end.as_ref()))
+    }
+
+    /// Takes over what another one has; the smaller goes into the larger, so that deep nesting stays cheap.
+    pub fn merge(&mut self, mut other: Touched) {
+        if self.size() < other.size() {
+            std::mem::swap(self, &mut other);
+        }
+        self.puts.extend(other.puts);
+        for (from, end) in other.deletes {
+            self.delete_until(from, end);
+        }
+    }
+}
