@@ -10,7 +10,7 @@ use crate::peer::{Answerer, Directory};
 use crate::propose::{self, Counters, Origin, Proposal};
 use crate::server::PeerService;
 use crate::state::{State, StateMachine};
-use crate::transport::{Dial, PeerTls, REMOVED, Transport};
+use crate::transport::{Dial, JOINING, PeerTls, REMOVED, Transport};
 use crate::types::{LogId, Raft, Server, Vote};
 use bytes::Bytes;
 use kv_wal::{Contents, Wal};
@@ -400,7 +400,7 @@ impl Node {
         let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
         let mut request = tonic::Request::new(pb::AskRequest { kind, body });
         request.set_timeout(Duration::from_secs(3));
-        request.metadata_mut().insert("kvstore-joining", tonic::metadata::MetadataValue::from_static("1"));
+        request.metadata_mut().insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
         let answer = client.ask(request).await.map_err(|status| failed(&status))?.into_inner();
         Ok(answer.answered.then_some(answer.body))
     }

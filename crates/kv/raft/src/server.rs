@@ -7,7 +7,7 @@ use crate::pb;
 use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
-use crate::transport::{MAX_MESSAGE, REMOVED, check};
+use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
 use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
@@ -152,9 +152,10 @@ impl Peer for PeerService {
     }
 
     async fn ask(&self, request: Request<pb::AskRequest>) -> Answer<pb::AskResponse> {
-        // Somebody who is about to join knows the cluster's address, not its identifier.
-        let joining = request.metadata().get("kvstore-joining").is_some();
-        let from = if joining { 0 } else { self.caller(&request)? };
+        // Somebody who is about to join knows the cluster's address, not its identifier, and may ask for that alone.
+        let joining = request.metadata().get(JOINING).is_some();
+        let open = joining && self.shared.answerer.for_strangers(request.get_ref().kind);
+        let from = if open { 0 } else { self.caller(&request)? };
         let message = request.into_inner();
         let body = self.shared.answerer.answer(from, message.kind, message.body).await;
         Ok(Response::new(pb::AskResponse { answered: body.is_some(), body: body.unwrap_or_default() }))

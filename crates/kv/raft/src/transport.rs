@@ -30,6 +30,8 @@ pub(crate) const MAX_MESSAGE: usize = 512 << 20;
 const CLUSTER: &str = "kvstore-cluster";
 const FROM: &str = "kvstore-from";
 const TO: &str = "kvstore-to";
+/// The caller is no member yet.
+pub(crate) const JOINING: &str = "kvstore-joining";
 /// What a refusal says when the caller was removed.
 pub(crate) const REMOVED: &str = "the member has been permanently removed from the cluster";
 

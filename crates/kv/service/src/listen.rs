@@ -7,7 +7,7 @@ use crate::meters::{Call, Meters};
 use crate::streams::RequestBody;
 use crate::unary;
 use crate::urls::ServerUrl;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base_serve::Options;
 use base_tls::{ClientAuth, ServerTls};
 use bytes::Bytes;
@@ -47,25 +47,34 @@ pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     Ok(ports)
 }
 
-/// TLS for the ports that need it.
-pub(crate) fn tls(
-    certificate: Option<&Path>,
-    key: Option<&Path>,
-    ca: Option<&Path>,
-    demand: bool,
-) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
-    let (Some(certificate), Some(key)) = (certificate, key) else { return Ok(None) };
-    let client_auth = match ca {
-        Some(ca) if demand => ClientAuth::Require(ca.to_path_buf()),
-        _ => ClientAuth::None,
+/// The files of a kind of port, and what the flags that name them begin with.
+pub(crate) struct TlsFiles<'a> {
+    /// Empty, or `peer-`.
+    pub prefix: &'static str,
+    pub certificate: Option<&'a Path>,
+    pub key: Option<&'a Path>,
+    pub ca: Option<&'a Path>,
+    /// Whether certificates are demanded by name; a CA demands them as well.
+    pub demand: bool,
+}
+
+/// TLS for the ports that need it. Whoever names a CA wants nobody in without a certificate of it.
+pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
+    let prefix = files.prefix;
+    let client_auth = match files.ca {
+        Some(ca) => ClientAuth::Require(ca.to_path_buf()),
+        None if files.demand => bail!(
+            "--{prefix}client-cert-auth needs the CA that certificates are checked with: give it with --{prefix}trusted-ca-file"
+        ),
+        None => ClientAuth::None,
     };
-    let tls = ServerTls {
-        certificate: certificate.to_path_buf(),
-        key: key.to_path_buf(),
-        client_auth,
-        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    let (certificate, key) = match (files.certificate, files.key) {
+        (Some(certificate), Some(key)) => (certificate.to_path_buf(), key.to_path_buf()),
+        (None, None) => return Ok(None),
+        _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
-    Ok(Some(base_tls::server_config(&tls)?))
+    let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(base_tls::server_config(&ServerTls { certificate, key, client_auth, alpn })?))
 }
 
 fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {

@@ -205,6 +205,10 @@ impl Answerer for Answers {
         }
     }
 
+    fn for_strangers(&self, kind: u32) -> bool {
+        kind == MEMBERS
+    }
+
     fn removed(&self) {
         (self.on_removed)();
     }

@@ -1,5 +1,6 @@
 //! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
 
+use crate::listen::TlsFiles;
 use anyhow::{Result, bail};
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Args, Parser, ValueEnum};
@@ -287,10 +288,10 @@ pub(crate) struct Serve {
     /// Its key
     #[arg(long, env = "ETCD_KEY_FILE")]
     pub key_file: Option<PathBuf>,
-    /// Let in only clients with a certificate of the trusted CA
+    /// Take the certificate's common name for the user; needs --trusted-ca-file
     #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub client_cert_auth: bool,
-    /// The CA of clients
+    /// The CA of clients: only those with a certificate of it get in
     #[arg(long, env = "ETCD_TRUSTED_CA_FILE")]
     pub trusted_ca_file: Option<PathBuf>,
     /// Certificate for other members
@@ -299,12 +300,36 @@ pub(crate) struct Serve {
     /// Its key
     #[arg(long, env = "ETCD_PEER_KEY_FILE")]
     pub peer_key_file: Option<PathBuf>,
-    /// Let in only members with a certificate of the trusted CA
+    /// Let in only members with a certificate of the trusted CA; needs --peer-trusted-ca-file
     #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub peer_client_cert_auth: bool,
-    /// The CA of members
+    /// The CA of members: only those with a certificate of it get in
     #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
     pub peer_trusted_ca_file: Option<PathBuf>,
+}
+
+impl Serve {
+    /// What the client ports have.
+    pub fn client_files(&self) -> TlsFiles<'_> {
+        TlsFiles {
+            prefix: "",
+            certificate: self.cert_file.as_deref(),
+            key: self.key_file.as_deref(),
+            ca: self.trusted_ca_file.as_deref(),
+            demand: self.client_cert_auth,
+        }
+    }
+
+    /// What the peer ports have.
+    pub fn peer_files(&self) -> TlsFiles<'_> {
+        TlsFiles {
+            prefix: "peer-",
+            certificate: self.peer_cert_file.as_deref(),
+            key: self.peer_key_file.as_deref(),
+            ca: self.peer_trusted_ca_file.as_deref(),
+            demand: self.peer_client_cert_auth,
+        }
+    }
 }
 
 /// Reads `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.

@@ -88,18 +88,8 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
         bail!("--listen-client-urls has https, which needs --cert-file and --key-file");
     }
-    let client_tls = listen::tls(
-        flags.cert_file.as_deref(),
-        flags.key_file.as_deref(),
-        flags.trusted_ca_file.as_deref(),
-        flags.client_cert_auth,
-    )?;
-    let peer_tls = listen::tls(
-        flags.peer_cert_file.as_deref(),
-        flags.peer_key_file.as_deref(),
-        flags.peer_trusted_ca_file.as_deref(),
-        flags.peer_client_cert_auth,
-    )?;
+    let client_tls = listen::tls(&flags.client_files())?;
+    let peer_tls = listen::tls(&flags.peer_files())?;
     if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
         bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
     }

@@ -1,0 +1,6 @@
+//! Whole members, started as the program starts them, and what clients see of them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod member;
+mod peers;
+mod tls;

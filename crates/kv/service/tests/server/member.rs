@@ -1,0 +1,118 @@
+//! Members to test with.
+
+use base_task::CancellationToken;
+use clap::Parser;
+use kv_service::Flags;
+use std::net::TcpListener;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+/// A port that nobody listens on just now.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Runs a store with these flags until it ends by itself.
+pub async fn ends(flags: &[String]) -> anyhow::Result<()> {
+    let words = std::iter::once("kvstore".to_owned()).chain(flags.iter().cloned());
+    let run = kv_service::run(Flags::try_parse_from(words)?, CancellationToken::new());
+    tokio::time::timeout(Duration::from_secs(30), run).await.expect("it ends by itself")
+}
+
+/// Why a store does not start with these flags, causes included.
+pub async fn refusal(more: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = flags(&folder, "a", free_port(), more);
+    format!("{:#}", ends(&flags).await.expect_err("it must not start"))
+}
+
+fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> {
+    let path = folder.path().display();
+    let has = |flag: &str| more.iter().any(|given| given.starts_with(flag));
+    let defaults = [
+        format!("--name={name}"),
+        format!("--data-dir={path}/data"),
+        "--listen-client-urls=http://127.0.0.1:0".to_owned(),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--port-file={path}/port"),
+        "--bcrypt-cost=4".to_owned(),
+        "--engine=memory".to_owned(),
+    ];
+    let kept = defaults.into_iter().filter(|flag| !has(flag.split('=').next().unwrap_or_default()));
+    kept.chain(more.iter().map(|&flag| flag.to_owned())).collect()
+}
+
+/// A running member.
+pub struct Member {
+    /// Where clients are served.
+    pub port: u16,
+    /// Where members are served.
+    pub peer: u16,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+    _folder: TempDir,
+}
+
+impl Member {
+    /// Starts one on its own.
+    pub async fn start(more: &[&str]) -> Member {
+        Member::begin("a", free_port(), more).ready().await
+    }
+
+    /// Starts a cluster of three.
+    pub async fn three(more: &[&str]) -> Vec<Member> {
+        let named = ["a", "b", "c"].map(|name| (name, free_port()));
+        let cluster = named.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).join(",");
+        let cluster = format!("--initial-cluster={cluster}");
+        let more: Vec<&str> = more.iter().copied().chain([cluster.as_str()]).collect();
+        let begun = named.map(|(name, port)| Member::begin(name, port, &more));
+        futures::future::join_all(begun.map(Starting::ready)).await
+    }
+
+    fn begin(name: &str, peer: u16, more: &[&str]) -> Starting {
+        let folder = tempfile::tempdir().unwrap();
+        let words = std::iter::once("kvstore".to_owned()).chain(flags(&folder, name, peer, more));
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(kv_service::run(Flags::try_parse_from(words).unwrap(), stop.clone()));
+        Starting { folder, peer, stop, task }
+    }
+
+    /// A channel without TLS.
+    pub async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).unwrap().connect().await.unwrap()
+    }
+
+    /// Stops it.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+struct Starting {
+    folder: TempDir,
+    peer: u16,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Starting {
+    async fn ready(mut self) -> Member {
+        let file = self.folder.path().join("port");
+        let written = async {
+            loop {
+                if let Some(port) = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()) {
+                    return port;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let port = tokio::select! {
+            ended = &mut self.task => panic!("the member did not start: {ended:?}"),
+            port = tokio::time::timeout(Duration::from_secs(30), written) => port.expect("the member serves"),
+        };
+        Member { port, peer: self.peer, stop: self.stop, task: self.task, _folder: self.folder }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which clients and members get in.
+
+use crate::member::{Member, free_port, refusal};
+use proto_etcd::etcdserverpb::RangeRequest;
+use proto_etcd::etcdserverpb::kv_client::KvClient;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use std::path::Path;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// A CA, and what it signed.
+pub struct Ca {
+    folder: tempfile::TempDir,
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Ca {
+    /// A new one, with a certificate `server` for this machine.
+    pub fn new() -> Ca {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test CA");
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        std::fs::write(folder.path().join("ca.crt"), &pem).unwrap();
+        let ca = Ca { folder, pem, issuer: Issuer::new(params, key) };
+        let (certificate, key) = ca.sign("server");
+        std::fs::write(ca.folder.path().join("server.crt"), certificate).unwrap();
+        std::fs::write(ca.folder.path().join("server.key"), key).unwrap();
+        ca
+    }
+
+    /// Certificate and key of somebody.
+    pub fn sign(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// A file of it.
+    pub fn file(&self, name: &str) -> String {
+        let path: &Path = self.folder.path();
+        path.join(name).display().to_string()
+    }
+
+    fn flags(&self, prefix: &str) -> Vec<String> {
+        vec![
+            format!("--{prefix}cert-file={}", self.file("server.crt")),
+            format!("--{prefix}key-file={}", self.file("server.key")),
+        ]
+    }
+
+    /// Flags for a client port with TLS.
+    pub fn secure(&self, more: &[String]) -> Vec<String> {
+        let port = ["--listen-client-urls=https://127.0.0.1:0".to_owned()];
+        port.into_iter().chain(self.flags("")).chain(more.iter().cloned()).collect()
+    }
+}
+
+fn words(flags: &[String]) -> Vec<&str> {
+    flags.iter().map(String::as_str).collect()
+}
+
+/// Whether a read comes through, with or without a certificate.
+async fn lets_in(port: u16, ca: &Ca, identity: Option<(String, String)>) -> bool {
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem)).domain_name("localhost");
+    if let Some((certificate, key)) = identity {
+        tls = tls.identity(Identity::from_pem(certificate, key));
+    }
+    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{port}")).unwrap().tls_config(tls).unwrap();
+    let Ok(channel) = endpoint.connect().await else { return false };
+    let request = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    KvClient::new(channel).range(request).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_ca_alone_demands_certificates_of_clients() {
+    let (ca, other) = (Ca::new(), Ca::new());
+    let flags = ca.secure(&[format!("--trusted-ca-file={}", ca.file("ca.crt"))]);
+    let member = Member::start(&words(&flags)).await;
+    assert!(!lets_in(member.port, &ca, None).await, "nobody without a certificate");
+    assert!(!lets_in(member.port, &ca, Some(other.sign("u"))).await, "nobody of another CA");
+    assert!(lets_in(member.port, &ca, Some(ca.sign("u"))).await);
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_ca_nobody_is_asked_for_a_certificate() {
+    let ca = Ca::new();
+    let member = Member::start(&words(&ca.secure(&[]))).await;
+    assert!(lets_in(member.port, &ca, None).await);
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_ca_alone_demands_certificates_of_members() {
+    let ca = Ca::new();
+    let mut flags = ca.flags("peer-");
+    let peer = free_port();
+    flags.push(format!("--listen-peer-urls=https://127.0.0.1:{peer}"));
+    flags.push(format!("--peer-trusted-ca-file={}", ca.file("ca.crt")));
+    let member = Member::start(&words(&flags)).await;
+    let (certificate, key) = ca.sign("peer");
+    let ask = |identity: Option<(Vec<u8>, Vec<u8>)>| {
+        let tls = base_tls::ClientTls {
+            ca: Some(ca.pem.clone().into_bytes()),
+            identity,
+            insecure: false,
+            alpn: vec![b"h2".to_vec()],
+        };
+        let peer_tls = kv_raft::PeerTls::default();
+        *peer_tls.write() = Some(base_tls::client_config(&tls).unwrap());
+        async move { kv_raft::Node::ask_url(&format!("https://127.0.0.1:{peer}"), peer_tls, 3, bytes::Bytes::new()).await }
+    };
+    assert!(ask(None).await.is_err(), "nobody without a certificate");
+    assert!(ask(Some((certificate.into_bytes(), key.into_bytes()))).await.unwrap().is_some());
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn demanding_certificates_needs_a_ca() {
+    let ca = Ca::new();
+    let said = refusal(&words(&ca.secure(&["--client-cert-auth".to_owned()]))).await;
+    assert!(said.contains("--client-cert-auth") && said.contains("--trusted-ca-file"), "{said}");
+    let mut flags = ca.flags("peer-");
+    flags.push("--peer-client-cert-auth".to_owned());
+    let said = refusal(&words(&flags)).await;
+    assert!(said.contains("--peer-client-cert-auth") && said.contains("--peer-trusted-ca-file"), "{said}");
+}
