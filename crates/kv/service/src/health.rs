@@ -6,18 +6,15 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why the member is not healthy; none: it is.
-pub(crate) async fn unhealthy(core: &Core, serializable: bool) -> Option<String> {
+/// Why the member is not healthy, alarms that do not matter left out; none: it is.
+pub(crate) async fn unhealthy(core: &Core, serializable: bool, excluded: impl Fn(AlarmType) -> bool) -> Option<String> {
     let status = core.node.status();
     if let Some(reason) = status.stopped {
         return Some(format!("REPLICATION STOPPED: {reason}"));
     }
-    for alarm in core.machine.alarms() {
-        match alarm.alarm() {
-            AlarmType::Nospace => return Some("ALARM NOSPACE".to_owned()),
-            AlarmType::Corrupt => return Some("ALARM CORRUPT".to_owned()),
-            AlarmType::None => {}
-        }
+    let mut raised = core.machine.alarms().into_iter().map(|alarm| alarm.alarm());
+    if let Some(alarm) = raised.find(|alarm| *alarm != AlarmType::None && !excluded(*alarm)) {
+        return Some(format!("ALARM {}", alarm.as_str_name()));
     }
     if serializable {
         return None;
@@ -31,19 +28,44 @@ pub(crate) async fn unhealthy(core: &Core, serializable: bool) -> Option<String>
     }
 }
 
-/// The named checks of `/livez` and `/readyz` and what is wrong with each.
-pub(crate) async fn checks(core: &Core, ready: bool) -> Vec<(&'static str, Result<(), String>)> {
-    let status = core.node.status();
-    let running = status.stopped.map_or(Ok(()), Err);
-    let mut checks = vec![("serializable_read", running)];
-    if ready {
-        let alarms = core.machine.alarms();
-        let corrupt = alarms.iter().any(|alarm| alarm.alarm() == AlarmType::Corrupt);
-        checks.push(("data_corruption", if corrupt { Err("alarm activated: CORRUPT".into()) } else { Ok(()) }));
-        let learner = if core.is_learner() { Err("not supported for learner".into()) } else { Ok(()) };
-        checks.push(("non_learner", learner));
-        let read = core.node.read_barrier(PATIENCE).await.map_err(|e| e.to_string());
-        checks.push(("linearizable_read", read));
+/// A named check of `/livez` or `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    SerializableRead,
+    DataCorruption,
+    NonLearner,
+    LinearizableRead,
+}
+
+impl Check {
+    /// As it is written in paths and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Check::SerializableRead => "serializable_read",
+            Check::DataCorruption => "data_corruption",
+            Check::NonLearner => "non_learner",
+            Check::LinearizableRead => "linearizable_read",
+        }
     }
-    checks
+}
+
+/// The checks of `/readyz`, or those of `/livez`.
+pub(crate) fn checks(ready: bool) -> &'static [Check] {
+    const READY: &[Check] =
+        &[Check::SerializableRead, Check::DataCorruption, Check::NonLearner, Check::LinearizableRead];
+    if ready { READY } else { &[Check::SerializableRead] }
+}
+
+/// What is wrong, if something is.
+pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
+    match check {
+        Check::SerializableRead => core.node.status().stopped.map_or(Ok(()), Err),
+        Check::DataCorruption => {
+            let corrupt = core.machine.alarms().iter().any(|alarm| alarm.alarm() == AlarmType::Corrupt);
+            if corrupt { Err("alarm activated: CORRUPT".to_owned()) } else { Ok(()) }
+        }
+        Check::NonLearner if core.is_learner() => Err("not supported for learner".to_owned()),
+        Check::NonLearner => Ok(()),
+        Check::LinearizableRead => core.node.read_barrier(PATIENCE).await.map_err(|e| e.to_string()),
+    }
 }

@@ -6,6 +6,7 @@ use crate::settings::API_VERSION;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use proto_etcd::etcdserverpb::AlarmType;
 
 type Page = Response<Full<Bytes>>;
 
@@ -24,12 +25,9 @@ pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n".to_owned());
     }
-    let query = request.uri().query().unwrap_or_default();
-    let has = |word: &str| query.split('&').any(|part| part == word);
+    let query = Query(request.uri().query().unwrap_or_default());
     match request.uri().path() {
-        "/health" => health(core, has("serializable=true")).await,
-        "/livez" => checked(core, false, has("verbose")).await,
-        "/readyz" => checked(core, true, has("verbose")).await,
+        "/health" => health(core, &query).await,
         "/version" => {
             let body = serde_json::json!({
                 "etcdserver": API_VERSION, "etcdcluster": "3.6.0", "storage": "3.6.0",
@@ -38,23 +36,66 @@ pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
             page(StatusCode::OK, JSON, body.to_string())
         }
         "/metrics" => page(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", core.meters.page(core)),
-        _ => page(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned()),
+        path => match probe(path) {
+            Some((ready, only)) => checked(core, ready, only, &query).await,
+            None => not_found(),
+        },
     }
 }
 
-async fn health(core: &Core, serializable: bool) -> Page {
-    let reason = health::unhealthy(core, serializable).await;
+fn not_found() -> Page {
+    page(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned())
+}
+
+/// What stands behind the question mark.
+struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    fn has(&self, name: &str) -> bool {
+        url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, _)| key == name)
+    }
+
+    fn says(&self, name: &str, value: &str) -> bool {
+        url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, said)| key == name && said == value)
+    }
+}
+
+/// `/livez`, `/readyz`, or one of their checks: whether it is about being ready, and the check's name.
+fn probe(path: &str) -> Option<(bool, Option<&str>)> {
+    let (kind, only) = match path.strip_prefix('/')?.split_once('/') {
+        Some((kind, only)) => (kind, Some(only)),
+        None => (path.strip_prefix('/')?, None),
+    };
+    match kind {
+        "livez" => Some((false, only)),
+        "readyz" => Some((true, only)),
+        _ => None,
+    }
+}
+
+async fn health(core: &Core, query: &Query<'_>) -> Page {
+    let excluded = |alarm: AlarmType| query.says("exclude", alarm.as_str_name());
+    let reason = health::unhealthy(core, query.says("serializable", "true"), excluded).await;
     let code = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let healthy = if reason.is_none() { "true" } else { "false" };
     let body = serde_json::json!({ "health": healthy, "reason": reason.unwrap_or_default() });
     page(code, JSON, body.to_string())
 }
 
-async fn checked(core: &Core, ready: bool, verbose: bool) -> Page {
+async fn checked(core: &Core, ready: bool, only: Option<&str>, query: &Query<'_>) -> Page {
+    let known = health::checks(ready);
+    let wanted: Vec<_> = match only {
+        Some(only) => known.iter().copied().filter(|check| check.name() == only).collect(),
+        None => known.iter().copied().filter(|check| !query.says("exclude", check.name())).collect(),
+    };
+    if only.is_some() && wanted.is_empty() {
+        return not_found();
+    }
     let mut lines = String::new();
     let mut fine = true;
-    for (name, result) in health::checks(core, ready).await {
-        match result {
+    for check in wanted {
+        let name = check.name();
+        match health::check(core, check).await {
             Ok(()) => lines += &format!("[+]{name} ok\n"),
             Err(reason) => {
                 fine = false;
@@ -62,9 +103,24 @@ async fn checked(core: &Core, ready: bool, verbose: bool) -> Page {
             }
         }
     }
-    match (fine, verbose) {
+    match (fine, query.has("verbose")) {
         (true, false) => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
         (true, true) => page(StatusCode::OK, TEXT, lines + "ok\n"),
         (false, _) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, lines),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_queries_are_read_as_etcd_reads_them() {
+        assert_eq!(probe("/livez"), Some((false, None)));
+        assert_eq!(probe("/readyz/data_corruption"), Some((true, Some("data_corruption"))));
+        assert_eq!(probe("/healthz"), None);
+        let query = Query("verbose&exclude=NOSPACE&exclude=linearizable%5Fread");
+        assert!(query.has("verbose") && query.says("exclude", "NOSPACE") && query.says("exclude", "linearizable_read"));
+        assert!(!query.has("serializable") && !query.says("exclude", "CORRUPT"));
     }
 }

@@ -1,0 +1,56 @@
+//! The pages beside gRPC.
+
+use crate::member::Member;
+use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
+use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
+use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Code and body of a page.
+pub async fn page(port: u16, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+async fn raise(member: &Member, alarm: AlarmType) {
+    let request = AlarmRequest { action: AlarmAction::Activate.into(), member_id: 1, alarm: alarm.into() };
+    MaintenanceClient::new(member.channel().await).alarm(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_excluded_alarm_does_not_make_it_unhealthy() {
+    // Bytes of the quota that nothing fits in: the alarm stays.
+    let member = Member::start(&["--quota-backend-bytes=1"]).await;
+    raise(&member, AlarmType::Nospace).await;
+    let (code, body) = page(member.port, "/health").await;
+    assert!(code == 503 && body.contains("ALARM NOSPACE"), "{code} {body}");
+    assert_eq!(page(member.port, "/health?exclude=CORRUPT").await.0, 503);
+    assert_eq!(page(member.port, "/health?exclude=NOSPACE").await.0, 200);
+    assert_eq!(page(member.port, "/health?serializable=true&exclude=CORRUPT&exclude=NOSPACE").await.0, 200);
+    assert_eq!(page(member.port, "/readyz").await, (200, "ok\n".to_owned()));
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn checks_are_left_out_or_asked_one_by_one() {
+    let member = Member::start(&[]).await;
+    raise(&member, AlarmType::Corrupt).await;
+    let (code, body) = page(member.port, "/readyz").await;
+    assert!(code == 503 && body.contains("[-]data_corruption failed: alarm activated: CORRUPT\n"), "{code} {body}");
+    assert!(body.contains("[+]linearizable_read ok\n"), "{body}");
+    let (code, body) = page(member.port, "/readyz?verbose&exclude=data_corruption&exclude=unheard_of").await;
+    assert!(code == 200 && !body.contains("corruption") && body.ends_with("ok\n"), "{code} {body}");
+    assert_eq!(page(member.port, "/readyz/data_corruption").await.0, 503);
+    let (code, body) = page(member.port, "/readyz/linearizable_read?verbose=").await;
+    assert_eq!((code, body.as_str()), (200, "[+]linearizable_read ok\nok\n"));
+    assert_eq!(page(member.port, "/livez/serializable_read").await, (200, "ok\n".to_owned()));
+    assert_eq!(page(member.port, "/livez/linearizable_read").await.0, 404);
+    assert_eq!(page(member.port, "/livez?verbose=true").await, (200, "[+]serializable_read ok\nok\n".to_owned()));
+    member.stop().await;
+}
