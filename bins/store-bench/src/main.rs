@@ -1,4 +1,5 @@
-//! `store-bench`: the same load on `kvstore` and, where it is installed, on etcd, on the same disk, in turns.
+//! `store-bench`: the same load on `kvstore` and, where it is installed, on etcd, on the same disk, in turns; or on servers
+//! that run already.
 
 mod disk;
 mod figures;
@@ -19,11 +20,14 @@ use std::path::PathBuf;
 #[derive(Parser)]
 pub(crate) struct Flags {
     /// The kvstore binary
-    #[arg(long)]
-    kvstore: PathBuf,
+    #[arg(long, required_unless_present = "endpoints")]
+    kvstore: Option<PathBuf>,
     /// The etcd binary; without it only kvstore is measured
     #[arg(long, default_value = "etcd")]
     etcd: PathBuf,
+    /// Servers that run already (host:port, without TLS), instead of any that are started; what is in them is written over
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak"])]
+    endpoints: Vec<String>,
     /// Seconds of a round
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,

@@ -9,6 +9,9 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Puts are few while watchers are measured: fewer than some hundreds, and a percentile is about one of them.
+const WATCHED: Duration = Duration::from_secs(10);
+
 /// A line of the table to be.
 #[derive(Clone, Copy)]
 enum Task {
@@ -36,7 +39,7 @@ impl Task {
     async fn round(self, cluster: &Cluster, duration: Duration) -> Result<Seen> {
         match self {
             Task::Calls(work, clients) => load::measure(cluster, work, clients, duration).await,
-            Task::Watch => streams::watch(cluster, duration).await,
+            Task::Watch => streams::watch(cluster, duration.max(WATCHED)).await,
             Task::KeepAlive(clients) => streams::keep_alive(cluster, clients, duration).await,
         }
     }
@@ -55,7 +58,12 @@ pub async fn run(flags: Flags) -> Result<()> {
         Some(folder) => folder.clone(),
         None => std::env::current_dir()?,
     };
-    let mut kinds = vec![("kvstore", flags.kvstore.clone())];
+    let chosen: Vec<Task> = tasks(&flags).into_iter().filter(|task| flags.chosen(task.title())).collect();
+    let Some(kvstore) = flags.kvstore.clone() else {
+        let cluster = Cluster::running(&flags.endpoints).await?;
+        return report::table(&measure(&flags, vec![cluster], &chosen).await?);
+    };
+    let mut kinds = vec![("kvstore", kvstore)];
     match std::process::Command::new(&flags.etcd).arg("--version").output() {
         Ok(_) => kinds.push(("etcd", flags.etcd.clone())),
         Err(e) => report::note(&format!("etcd is not measured: {e}\n"))?,
@@ -70,7 +78,6 @@ pub async fn run(flags: Flags) -> Result<()> {
     report::disk(&disks)?;
     let mut figures = Vec::new();
     for size in &flags.members {
-        let chosen: Vec<Task> = tasks(&flags).into_iter().filter(|task| flags.chosen(task.title())).collect();
         figures.extend(side_by_side(&flags, &kinds, *size, &chosen, &below).await?);
     }
     report::table(&figures)?;
@@ -97,9 +104,14 @@ async fn side_by_side(
     }
     let mut clusters = Vec::new();
     for (name, binary) in kinds {
-        let cluster = Cluster::start(name, binary, size, below).await?;
-        load::fill(&cluster, load::KEYS, |number| format!("{number:08}"), load::VALUE).await?;
-        clusters.push(cluster);
+        clusters.push(Cluster::start(name, binary, size, below).await?);
+    }
+    measure(flags, clusters, tasks).await
+}
+
+async fn measure(flags: &Flags, clusters: Vec<Cluster>, tasks: &[Task]) -> Result<Vec<Figure>> {
+    for cluster in &clusters {
+        load::fill(cluster, load::KEYS, |number| format!("{number:08}"), load::VALUE).await?;
     }
     let duration = Duration::from_secs_f64(flags.seconds);
     let mut figures = Vec::new();

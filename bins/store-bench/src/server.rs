@@ -1,4 +1,5 @@
-//! Servers under test: started on ports of the kernel's choice, with folders of their own, and ended with it.
+//! Servers under test: started on ports of the kernel's choice, with folders of their own, and ended with it; or somebody
+//! else's, which are only used.
 
 use anyhow::{Context, Result, bail};
 use std::net::TcpListener;
@@ -20,7 +21,8 @@ pub struct Cluster {
 }
 
 struct Member {
-    child: Child,
+    /// None: not ours, and not on this machine perhaps.
+    child: Option<Child>,
     flags: Vec<String>,
     address: String,
 }
@@ -64,8 +66,21 @@ impl Cluster {
                 format!("--initial-cluster={}", peers.join(",")),
             ];
             let child = cluster.spawn(&flags)?;
-            cluster.members.push(Member { child, flags, address: format!("127.0.0.1:{client}") });
+            cluster.members.push(Member { child: Some(child), flags, address: format!("127.0.0.1:{client}") });
         }
+        cluster.wait().await?;
+        Ok(cluster)
+    }
+
+    /// Servers that run already; `addresses` are `host:port`.
+    pub async fn running(addresses: &[String]) -> Result<Cluster> {
+        let member = |address: &String| Member { child: None, flags: Vec::new(), address: address.clone() };
+        let cluster = Cluster {
+            name: "running".to_owned(),
+            binary: PathBuf::from("the server"),
+            members: addresses.iter().map(member).collect(),
+            folder: tempfile::tempdir()?,
+        };
         cluster.wait().await?;
         Ok(cluster)
     }
@@ -95,17 +110,16 @@ impl Cluster {
 
     /// Ends all members as an operator would, starts them again, and says how long it took until they answered.
     pub async fn restart(&mut self) -> Result<Duration> {
-        for member in &mut self.members {
-            let id = rustix::process::Pid::from_child(&member.child);
-            rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
-            member.child.wait()?;
+        for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
+            rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM)?;
+            child.wait()?;
         }
         let begin = Instant::now();
         for number in 0..self.members.len() {
             let flags = self.members.get(number).map(|member| member.flags.clone()).unwrap_or_default();
             let child = self.spawn(&flags)?;
             if let Some(member) = self.members.get_mut(number) {
-                member.child = child;
+                member.child = Some(child);
             }
         }
         self.wait().await?;
@@ -122,9 +136,13 @@ impl Cluster {
         self.members.len()
     }
 
+    fn children(&self) -> impl Iterator<Item = &Child> {
+        self.members.iter().filter_map(|member| member.child.as_ref())
+    }
+
     /// Processor time of all members so far, in seconds.
     pub fn cpu(&self) -> f64 {
-        self.members.iter().map(|member| process_cpu(&member.child.id().to_string())).sum()
+        self.children().map(|child| process_cpu(&child.id().to_string())).sum()
     }
 
     /// Space that the first member's files take, in MiB.
@@ -146,8 +164,8 @@ impl Cluster {
 
     /// Resident memory of the first member, in MiB.
     pub fn memory(&self) -> f64 {
-        let Some(member) = self.members.first() else { return 0.0 };
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", member.child.id())).unwrap_or_default();
+        let Some(child) = self.children().next() else { return 0.0 };
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
         let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
         pages * 4096.0 / f64::from(1 << 20)
     }
@@ -155,10 +173,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for member in &mut self.members {
+        for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
             // If it ended by itself there is nothing to end.
-            let _ = member.child.kill();
-            let _ = member.child.wait();
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }

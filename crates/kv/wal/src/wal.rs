@@ -391,11 +391,23 @@ mod tests {
             let told = told.clone();
             // The thread may be at it when the next one comes: then it is the thread that writes.
             let by = if index % 3 == 0 { WrittenBy::Thread } else { WrittenBy::Caller };
-            wal.append(vec![entry(index)], by, Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))));
+            wal.append(
+                vec![entry(index)],
+                by,
+                Box::new(move || {
+                    told.fetch_add(1, Ordering::SeqCst);
+                }),
+            );
         }
         wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
         assert_eq!(told.load(Ordering::SeqCst), 200);
-        wal.append(vec![entry(201)], WrittenBy::Caller, Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))));
+        wal.append(
+            vec![entry(201)],
+            WrittenBy::Caller,
+            Box::new(move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            }),
+        );
         drop(wal);
         assert_eq!(open(folder.path()).unwrap().1.entries, (1..=201).map(entry).collect::<VecDeque<_>>());
     }
