@@ -13,6 +13,7 @@ import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import bad_grpc  # noqa: E402
 import bad_requests  # noqa: E402
 import bad_store  # noqa: E402
 from checks import Kubectl, check, main, shell, until  # noqa: E402
@@ -341,6 +342,7 @@ def dns_values(c):
 
 
 bad_store.checks()
+bad_grpc.checks()
 bad_requests.checks()
 
 

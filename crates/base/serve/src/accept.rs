@@ -1,5 +1,6 @@
 //! The accept loop and one connection's life.
 
+use crate::first_bytes::FirstBytes;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -33,7 +34,7 @@ pub struct Peer {
 pub struct Options {
     /// TLS; None serves plain text.
     pub tls: Option<Arc<ServerConfig>>,
-    /// For the TLS handshake and for a request's headers.
+    /// For the TLS handshake, the first bytes and a request's headers.
     pub deadline: Duration,
     /// Bytes of headers, all together.
     pub max_header_bytes: usize,
@@ -125,13 +126,14 @@ async fn connection<S, B>(
     let _ = stream.set_nodelay(true);
     let Some(tls) = &options.tls else {
         let peer = Peer { addr, certificates: Arc::new([]) };
-        return drive(stream, peer, &http, service, watcher).await;
+        return drive(FirstBytes::new(stream, options.deadline), peer, &http, service, watcher).await;
     };
     let handshake = TlsAcceptor::from(tls.clone()).accept(stream);
     match tokio::time::timeout(options.deadline, handshake).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let certificates = shown.iter().map(|c| c.to_vec()).collect();
+            let stream = FirstBytes::new(stream, options.deadline);
             drive(stream, Peer { addr, certificates }, &http, service, watcher).await;
         }
         Ok(Err(e)) => tracing::debug!(peer = %addr, error = %e, "TLS handshake failed"),

@@ -4,7 +4,9 @@
 //! never ends the loop. What the requests mean is the caller's service.
 
 mod accept;
+mod first_bytes;
 mod listen;
 
 pub use accept::{Options, Peer, serve};
+pub use first_bytes::FirstBytes;
 pub use listen::{ListenError, bind, write_port_file};

@@ -1,7 +1,8 @@
 //! The accept loop for clients: as everybody's, but for the authorities that old clients send.
 
+use crate::intake::Budget;
 use crate::tolerant::Tolerant;
-use base_serve::Peer;
+use base_serve::{FirstBytes, Peer};
 use base_tls::rustls::ServerConfig;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -18,16 +19,25 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
-/// For a handshake, or a request's headers.
+/// For a handshake, the first bytes, or a request's headers.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// For open requests after the end was asked for.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// Where a request comes from; every request has it among its extensions.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub peer: Peer,
+    /// What its requests may hold together.
+    pub intake: Arc<Budget>,
+}
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve<S>(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     service: S,
+    intake: Arc<Budget>,
     shutdown: CancellationToken,
 ) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -43,7 +53,7 @@ pub(crate) async fn serve<S>(
         match accepted {
             Ok((stream, _)) => {
                 let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
-                tokio::spawn(connection(stream, tls, http, service, graceful.watcher()));
+                tokio::spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
             }
             Err(error) => {
                 // Out of file descriptors, or the peer is gone again.
@@ -76,6 +86,7 @@ async fn connection<S>(
     tls: Option<Arc<ServerConfig>>,
     http: Arc<auto::Builder<TokioExecutor>>,
     service: S,
+    intake: Arc<Budget>,
     watcher: Watcher,
 ) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -86,7 +97,7 @@ async fn connection<S>(
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {
         let peer = Peer { addr, certificates: Arc::new([]) };
-        return drive(stream, peer, &http, service, watcher).await;
+        return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
     };
     if tokio::time::timeout(DEADLINE, plain(&stream)).await.unwrap_or(true) {
         return refuse_plain(stream).await;
@@ -95,7 +106,8 @@ async fn connection<S>(
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let certificates = shown.iter().map(|certificate| certificate.to_vec()).collect();
-            drive(stream, Peer { addr, certificates }, &http, service, watcher).await;
+            let connection = Connection { peer: Peer { addr, certificates }, intake };
+            drive(stream, connection, &http, service, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(peer = %addr, "TLS handshake took too long"),
@@ -118,18 +130,19 @@ async fn refuse_plain(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
 }
 
-async fn drive<T, S>(io: T, peer: Peer, http: &auto::Builder<TokioExecutor>, service: S, watcher: Watcher)
+async fn drive<T, S>(io: T, from: Connection, http: &auto::Builder<TokioExecutor>, service: S, watcher: Watcher)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    let addr = peer.addr;
+    let addr = from.peer.addr;
+    let io = Tolerant::new(FirstBytes::new(io, DEADLINE));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(from.clone());
         service.call(request)
     });
-    let connection = http.serve_connection(TokioIo::new(Tolerant::new(io)), service).into_owned();
+    let connection = http.serve_connection(TokioIo::new(io), service).into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
     }

@@ -1,6 +1,8 @@
 //! What every service uses: proposing, reading, headers, who calls.
 
+use crate::accept::Connection;
 use crate::auth_tokens::Tokens;
+use crate::intake::Budget;
 use crate::meters::Meters;
 use bytes::BytesMut;
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, encode_into};
@@ -35,6 +37,7 @@ pub(crate) struct Core {
     pub directory: Arc<Directory>,
     pub tokens: Tokens,
     pub meters: Arc<Meters>,
+    pub intake: Arc<Budget>,
     pub bounds: Bounds,
     pub shutdown: CancellationToken,
     pub initial: Vec<proto_etcd::etcdserverpb::Member>,
@@ -185,8 +188,9 @@ impl Core {
         if let Some(token) = token(request) {
             return self.tokens.caller(&token).ok_or_else(|| status(Refusal::InvalidToken));
         }
-        let name = request.extensions().get::<base_serve::Peer>().filter(|_| self.bounds.client_cert_auth);
-        let user = name.and_then(|peer| common_name(peer.certificates.first()?)).unwrap_or_default();
+        let connection = request.extensions().get::<Connection>().filter(|_| self.bounds.client_cert_auth);
+        let shown = connection.and_then(|connection| connection.peer.certificates.first());
+        let user = shown.and_then(|certificate| common_name(certificate)).unwrap_or_default();
         Ok(Caller { user, ..Caller::default() })
     }
 }

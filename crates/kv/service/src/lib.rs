@@ -8,6 +8,7 @@ mod glue;
 mod grpc;
 mod health;
 mod http_pages;
+mod intake;
 mod interchange;
 mod listen;
 mod member;

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::grpc;
 use crate::http_pages;
+use crate::intake::{Guarded, Held};
 use crate::meters::{Call, Meters};
 use crate::streams::RequestBody;
 use crate::unary;
@@ -92,12 +93,12 @@ pub(crate) async fn serve_clients(
     core: Arc<Core>,
     shutdown: CancellationToken,
 ) {
-    let routes = grpc::routes(&core).prepare();
+    let (routes, intake) = (grpc::routes(&core).prepare(), core.intake.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (routes, core) = (routes.clone(), core.clone());
         async move { Ok::<_, Infallible>(client_request(routes, core, request).await) }
     });
-    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, shutdown).await;
+    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, intake, shutdown).await;
 }
 
 async fn client_request(routes: Routes, core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
@@ -128,7 +129,8 @@ pub(crate) async fn grpc_request<B: RequestBody>(
         return watched(core, call, response);
     }
     // Routing does not fail: an unknown method is answered as such.
-    let Ok(response) = routes.oneshot(request.map(|body| Body::new(Counted { body, core: core.clone() }))).await;
+    let held = Held::of(&core, request.extensions());
+    let Ok(response) = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body)))).await;
     watched(core, call, response)
 }
 
@@ -143,38 +145,6 @@ fn watched(core: Arc<Core>, call: Call, response: Response<Body>) -> Response<Bo
         return response;
     }
     response.map(|body| Body::new(Watched { body, end }))
-}
-
-/// Counts what comes in.
-struct Counted<B> {
-    body: B,
-    core: Arc<Core>,
-}
-
-impl<B: RequestBody> http_body::Body for Counted<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut task::Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.core.meters.received.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// Counts a call when it ends, however that is.

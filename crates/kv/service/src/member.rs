@@ -4,6 +4,7 @@ use crate::auth_tokens::Tokens;
 use crate::core::{Bounds, Core};
 use crate::glue::Glue;
 use crate::grpc;
+use crate::intake::Budget;
 use crate::meters::Meters;
 use crate::questions::Answers;
 use crate::tasks::{self, Retention};
@@ -62,6 +63,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         directory,
         tokens: Tokens::new(token_ttl),
         meters,
+        intake: Budget::new(),
         bounds,
         shutdown,
         spool,

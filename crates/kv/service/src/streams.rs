@@ -1,6 +1,7 @@
 //! Long calls by hand: messages come out of a body one by one, and go into one in chunks of many.
 
 use crate::core::Core;
+use crate::intake::Held;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
@@ -19,7 +20,7 @@ use tonic::body::Body;
 use tower::BoxError;
 
 /// Compression flag and length before a message.
-const PREFIX: usize = 5;
+pub(crate) const PREFIX: usize = 5;
 /// Chunks made and not yet taken by the connection.
 const READY: usize = 16;
 
@@ -35,14 +36,15 @@ pub(crate) struct Requests<M, B> {
     core: Arc<Core>,
     body: B,
     bytes: BytesMut,
+    held: Held,
     limit: usize,
     kind: PhantomData<fn() -> M>,
 }
 
 impl<M: Message + Default, B: RequestBody> Requests<M, B> {
-    pub fn new(core: Arc<Core>, body: B) -> Self {
+    pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
         let limit = crate::grpc::decoding_limit(&core);
-        Requests { core, body, bytes: BytesMut::new(), limit, kind: PhantomData }
+        Requests { core, body, bytes: BytesMut::new(), held, limit, kind: PhantomData }
     }
 
     /// The next message; none after the last. Dropping the future loses nothing.
@@ -55,6 +57,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
             let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
             if let Ok(data) = frame.into_data() {
                 self.core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+                self.held.more(data.len())?;
                 self.bytes.extend_from_slice(&data);
             }
         }
@@ -69,6 +72,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
             return Ok(None);
         }
         self.bytes.advance(PREFIX);
+        self.held.less(PREFIX + length);
         let message = self.bytes.split_to(length).freeze();
         M::decode(message).map(Some).map_err(|e| Status::internal(e.to_string()))
     }
@@ -85,11 +89,9 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
     Ok(Some(u32::from_be_bytes([a, b, c, d]) as usize))
 }
 
-/// The refusal of a long message.
+/// The refusal of a long message, as Go's servers word it.
 pub(crate) fn too_large(length: usize, limit: usize) -> Status {
-    Status::out_of_range(format!(
-        "Error, decoded message length too large: found {length} bytes, the limit is: {limit} bytes"
-    ))
+    Status::resource_exhausted(format!("grpc: received message larger than max ({length} vs. {limit})"))
 }
 
 /// Where the answers of a call go: whole messages, or how it ends.

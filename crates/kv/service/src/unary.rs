@@ -5,8 +5,9 @@
 
 use crate::core::Core;
 use crate::grpc::kv;
+use crate::intake::{self, Held};
 use crate::meters::{Call, Meters};
-use crate::streams::{RequestBody, announced, too_large};
+use crate::streams::{PREFIX, RequestBody, announced, too_large};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -23,9 +24,6 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
-
-/// Compression flag and length before a message.
-const PREFIX: usize = 5;
 
 /// The methods that are answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +91,10 @@ pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, requ
 }
 
 async fn carry_out(core: &Core, method: Method, parts: Parts, body: impl RequestBody) -> Result<Bytes, Status> {
-    let message = receive(core, body).await?;
+    // Held until it is carried out.
+    let mut held = Held::of(core, &parts.extensions);
+    let received = tokio::time::timeout(intake::DEADLINE, receive(core, &mut held, body)).await;
+    let message = received.unwrap_or_else(|_| Err(intake::too_slow()))?;
     let caller = caller(core, parts)?;
     match method {
         Method::Range => kv::encoded_range(core, &caller, &decode::<RangeRequest>(message)?).await,
@@ -147,13 +148,14 @@ pub(crate) fn prefix(bytes: &mut BytesMut, length: usize) {
 }
 
 /// The one message of a call.
-async fn receive(core: &Core, mut body: impl RequestBody) -> Result<Bytes, Status> {
+async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Result<Bytes, Status> {
     let limit = crate::grpc::decoding_limit(core);
     let mut bytes = Bytes::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        held.more(data.len())?;
         bytes = if bytes.is_empty() { data } else { joined(bytes, &data) };
         if let Some(length) = announced(&bytes)?
             && length > limit

@@ -2,6 +2,7 @@
 
 use super::session;
 use crate::core::{Core, status};
+use crate::intake::Held;
 use crate::questions::{self, Question};
 use crate::streams::{self, RequestBody, Requests};
 use crate::unary;
@@ -96,10 +97,11 @@ pub(crate) fn keep_alive<B: RequestBody>(
 ) -> Result<http::Response<Body>, Status> {
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
+    let held = Held::of(core, &parts.extensions);
     let caller = unary::caller(core, parts)?;
     core.machine.check_known(&caller).map_err(status)?;
     let (sender, response) = streams::response();
-    tokio::spawn(renew_all(core.clone(), Requests::new(core.clone(), body), sender));
+    tokio::spawn(renew_all(core.clone(), Requests::new(core.clone(), held, body), sender));
     Ok(response)
 }
 
@@ -113,12 +115,16 @@ async fn renew_all<B: RequestBody>(
             next = requests.message() => next,
             () = core.shutdown.cancelled() => return,
         };
-        let Ok(Some(LeaseKeepAliveRequest { id })) = next else { return };
-        let answer = match questions::renew(&core, id).await {
-            Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse { header: core.header(), id, ttl })),
-            Err(refusal) => Err(status(refusal)),
+        let answer = match next {
+            Ok(Some(LeaseKeepAliveRequest { id })) => match questions::renew(&core, id).await {
+                Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse { header: core.header(), id, ttl })),
+                Err(refusal) => Err(status(refusal)),
+            },
+            Ok(None) => return,
+            Err(refused) => Err(refused),
         };
-        if sender.send(answer).await.is_err() {
+        let over = answer.is_err();
+        if sender.send(answer).await.is_err() || over {
             return;
         }
     }

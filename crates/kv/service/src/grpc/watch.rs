@@ -2,6 +2,7 @@
 
 use super::watch_stream::WatchStream;
 use crate::core::Core;
+use crate::intake::Held;
 use crate::streams::{self, RequestBody, Requests};
 use crate::unary;
 use http::{Request, Response};
@@ -19,10 +20,11 @@ pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Re
     core.not_for_learners()?;
     let token = unary::token(request.headers());
     let (parts, body) = request.into_parts();
+    let held = Held::of(core, &parts.extensions);
     let caller = unary::caller(core, parts)?;
     let (sender, response) = streams::response();
     let stream = WatchStream::new(core.clone(), caller, token, sender);
-    tokio::spawn(stream.run(Requests::new(core.clone(), body)));
+    tokio::spawn(stream.run(Requests::new(core.clone(), held, body)));
     Ok(response)
 }
 

@@ -92,7 +92,12 @@ impl WatchStream {
             let step = tokio::select! {
                 request = requests.message() => match request {
                     Ok(Some(request)) => self.requested(request).await,
-                    Ok(None) | Err(_) => Err(Over),
+                    Ok(None) => Err(Over),
+                    Err(refused) => {
+                        // Whoever does not take answers is not told.
+                        let _ = self.sender.try_send(Err(refused));
+                        Err(Over)
+                    }
                 },
                 inbound = self.hub.next() => match inbound {
                     Some(inbound) => self.inbound_and_more(inbound).await,

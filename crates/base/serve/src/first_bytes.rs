@@ -1,0 +1,114 @@
+//! A stream whose peer has to say soon which protocol it speaks.
+//!
+//! Telling HTTP/1 from HTTP/2 takes up to the 24 bytes of HTTP/2's preface, and hyper waits for them without a timer: a peer
+//! that sends nothing, or a part of it, would keep its socket for good. What comes after has timers of its own.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Fails a read when the protocol is not known in time.
+pub struct FirstBytes<T> {
+    inner: T,
+    /// Bytes of the preface that were seen.
+    seen: usize,
+    /// None: the protocol is known.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> FirstBytes<T> {
+    /// Gives the peer of `inner` this long.
+    pub fn new(inner: T, within: Duration) -> Self {
+        FirstBytes { inner, seen: 0, deadline: Some(Box::pin(tokio::time::sleep(within))) }
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        let rest = PREFACE.get(self.seen..).unwrap_or_default();
+        self.seen += bytes.len();
+        if bytes.len() >= rest.len() || !rest.starts_with(bytes) {
+            self.deadline = None;
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for FirstBytes<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(deadline) = &mut self.deadline else { return Pin::new(&mut self.inner).poll_read(cx, buf) };
+        if deadline.as_mut().poll(cx).is_ready() {
+            let silent =
+                io::Error::new(io::ErrorKind::TimedOut, "the peer did not say in time which protocol it speaks");
+            return Poll::Ready(Err(silent));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        self.note(buf.filled().get(before..).unwrap_or_default());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for FirstBytes<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// Whether a read still waits after all the time in the world, when the peer has said this.
+    async fn waits(said: &[u8]) -> bool {
+        let (mut peer, inner) = tokio::io::duplex(64);
+        let mut stream = FirstBytes::new(inner, Duration::from_secs(10));
+        for byte in said {
+            peer.write_all(&[*byte]).await.unwrap();
+            stream.read_u8().await.unwrap();
+        }
+        match tokio::time::timeout(LONG, stream.read_u8()).await {
+            Err(_) => true,
+            Ok(read) => {
+                assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+                false
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_does_not_say_what_it_speaks_is_cut_off() {
+        assert!(!waits(b"").await);
+        assert!(!waits(b"PRI * HTTP/2.0\r\n").await);
+        assert!(waits(PREFACE).await);
+        assert!(waits(b"GET / HTTP/1.0\r\n\r\n").await);
+        assert!(waits(b"PUT /").await);
+    }
+}

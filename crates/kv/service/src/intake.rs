@@ -1,0 +1,188 @@
+//! What is read from clients before it is carried out: bounded in bytes, for the process and for each connection, and in
+//! time, for calls that are one message.
+//!
+//! HTTP/2 bounds what lies unread; what was read counts here. Whoever would go over is refused at once: waiting would make
+//! one client's slow requests everybody's.
+
+use crate::accept::Connection;
+use crate::core::{Core, status};
+use crate::streams::{PREFIX, RequestBody, announced, too_large};
+use bytes::Bytes;
+use http::Extensions;
+use http_body::Frame;
+use kv_machine::Refusal;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{self, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
+use tonic::Status;
+use tower::BoxError;
+
+/// Bytes of requests that are held at once.
+const PROCESS: usize = 128 << 20;
+/// Of these, what one connection may have.
+const CONNECTION: usize = 32 << 20;
+/// For a call that is one message: the largest one takes this long at a megabit a second.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Bytes that may be held.
+pub(crate) struct Budget {
+    left: AtomicUsize,
+    above: Option<Arc<Budget>>,
+}
+
+impl Budget {
+    /// The process's.
+    pub fn new() -> Arc<Budget> {
+        Arc::new(Budget { left: AtomicUsize::new(PROCESS), above: None })
+    }
+
+    /// A connection's.
+    pub fn connection(self: &Arc<Self>) -> Arc<Budget> {
+        Arc::new(Budget { left: AtomicUsize::new(CONNECTION), above: Some(self.clone()) })
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+            return false;
+        }
+        let taken = self.above.as_ref().is_none_or(|above| above.take(bytes));
+        if !taken {
+            self.left.fetch_add(bytes, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(above) = &self.above {
+            above.give_back(bytes);
+        }
+    }
+}
+
+/// Bytes that a request holds; given back when it is dropped.
+pub(crate) struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Nothing yet, on the account of the connection that a request came on.
+    pub fn of(core: &Core, extensions: &Extensions) -> Held {
+        let connection = extensions.get::<Connection>();
+        Held { budget: connection.map_or(&core.intake, |connection| &connection.intake).clone(), bytes: 0 }
+    }
+
+    /// More was read.
+    pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
+        if !self.budget.take(bytes) {
+            return Err(status(Refusal::TooManyRequests));
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Some of it is done with.
+    pub fn less(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.give_back(bytes);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+/// The refusal of a message that does not come.
+pub(crate) fn too_slow() -> Status {
+    Status::deadline_exceeded(format!("etcdserver: the request did not arrive within {} s", DEADLINE.as_secs()))
+}
+
+/// The body of a call that the framework reads.
+pub(crate) struct Guarded<B> {
+    body: B,
+    core: Arc<Core>,
+    held: Held,
+    start: Vec<u8>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<B> Guarded<B> {
+    pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
+        Guarded { body, core, held, start: Vec::new(), deadline: Box::pin(tokio::time::sleep(DEADLINE)) }
+    }
+
+    fn look(&mut self, data: &[u8]) -> Result<(), Status> {
+        self.core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.held.more(data.len())?;
+        let missing = PREFIX.saturating_sub(self.start.len());
+        if missing == 0 {
+            return Ok(());
+        }
+        self.start.extend(data.iter().take(missing));
+        let limit = crate::grpc::decoding_limit(&self.core);
+        match announced(&self.start)? {
+            Some(length) if length > limit => Err(too_large(length, limit)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<B: RequestBody> http_body::Body for Guarded<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(too_slow().into())));
+        }
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else { return Poll::Ready(None) };
+        let frame = frame.map_err(Into::into)?;
+        if let Some(data) = frame.data_ref() {
+            self.look(data)?;
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_a_share_and_gives_it_back() {
+        let process = Budget::new();
+        let connections: Vec<_> = (0..=PROCESS / CONNECTION).map(|_| process.connection()).collect();
+        let mut held: Vec<_> = connections.iter().map(|budget| Held { budget: budget.clone(), bytes: 0 }).collect();
+        let full: Vec<_> = held.iter_mut().map(|held| held.more(CONNECTION).is_ok()).collect();
+        assert_eq!(full.iter().filter(|taken| **taken).count(), PROCESS / CONNECTION);
+        assert!(!full.last().copied().unwrap_or(true), "the process's bytes are all taken");
+        for held in &mut held {
+            assert!(held.more(1).is_err());
+        }
+        held.truncate(1);
+        held.iter_mut().for_each(|held| held.less(10));
+        assert!(held.iter_mut().all(|held| held.more(11).is_err() && held.more(10).is_ok()));
+        held.clear();
+        assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
+    }
+}
