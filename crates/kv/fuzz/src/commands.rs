@@ -31,6 +31,7 @@ pub fn commands(data: &[u8]) {
         max_learners: 1,
         value_cache: 1_000,
         own_thread: false,
+        token_ttl: std::time::Duration::from_secs(300),
         on_store: Arc::new(|_| {}),
     };
     let Ok(machine) = Machine::open(Arc::new(MemoryEngine::default()), options) else { return };

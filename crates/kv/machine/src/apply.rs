@@ -6,6 +6,7 @@ use crate::persist;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::storer::Work;
+use crate::tokens::Tokens;
 use bytes::Bytes;
 use kv_engine::Batch;
 use kv_lease::{Leases, MAX_TTL};
@@ -37,6 +38,9 @@ pub(crate) struct Scene<'a> {
     pub replicated: &'a mut Replicated,
     pub batch: Batch,
     pub members_changed: bool,
+    pub tokens: &'a mut Tokens,
+    /// Of the entry.
+    pub index: u64,
     max_learners: usize,
 }
 
@@ -57,6 +61,7 @@ impl Machine {
         let (batch, revision, members_changed) = {
             let mut replicated = self.replicated.write();
             let mut leases = self.leases.lock();
+            let mut tokens = self.tokens.lock();
             let next_deadline = leases.next_deadline();
             let mut scene = Scene {
                 writer: self.store.writer(),
@@ -64,6 +69,8 @@ impl Machine {
                 replicated: &mut replicated,
                 batch: Batch::default(),
                 members_changed: false,
+                tokens: &mut tokens,
+                index,
                 max_learners: self.options.max_learners,
             };
             for envelope in &envelopes {

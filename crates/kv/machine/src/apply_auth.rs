@@ -1,10 +1,11 @@
 //! Applying what changes users and roles.
 
 use crate::apply::Scene;
-use crate::command::Command;
+use crate::command::{Command, Login};
 use crate::machine::Outcome;
 use crate::persist;
 use crate::refusal::Refusal;
+use tokio::time::Instant;
 
 impl Scene<'_> {
     pub(crate) fn change_auth(&mut self, command: &Command) -> Result<Outcome, Refusal> {
@@ -30,9 +31,28 @@ impl Scene<'_> {
             Command::RoleRevokePermission(request) => {
                 auth.revoke_permission(&request.role, &request.key, &request.range_end)?;
             }
+            Command::Authenticate(login) => return self.log_in(login),
             _ => return Ok(Outcome::Done),
+        }
+        // Whoever logged in with what is no more has to log in again.
+        match command {
+            Command::AuthDisable(_) => self.tokens.clear(),
+            Command::UserDelete(request) => self.tokens.forget(&request.name),
+            Command::UserChangePassword(request) => self.tokens.forget(&request.name),
+            _ => {}
         }
         persist::put_auth(&mut self.batch, auth);
         Ok(Outcome::Done)
+    }
+
+    fn log_in(&mut self, login: &Login) -> Result<Outcome, Refusal> {
+        let auth = &self.replicated.auth;
+        if !auth.enabled {
+            return Err(Refusal::AuthNotEnabled);
+        }
+        auth.user(&login.user).map_err(|_| Refusal::AuthFailed)?;
+        let token = format!("{}.{}", login.secret, self.index);
+        self.tokens.add(token.clone(), &login.user, Instant::now());
+        Ok(Outcome::Token(token))
     }
 }

@@ -11,6 +11,17 @@ use proto_etcd::etcdserverpb as pb;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Nothing {}
 
+/// A user who has shown a password.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Login {
+    /// The user.
+    #[prost(string, tag = "1")]
+    pub user: String,
+    /// What the token begins with; a dot and the entry's index follow.
+    #[prost(string, tag = "2")]
+    pub secret: String,
+}
+
 /// One command and who waits for it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Envelope {
@@ -32,7 +43,7 @@ pub struct Envelope {
     /// What to do.
     #[prost(
         oneof = "Command",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 45"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 40, 41, 42, 43, 44, 45"
     )]
     pub command: Option<Command>,
 }
@@ -82,6 +93,9 @@ pub enum Command {
     /// Does nothing; its place in the log is what matters.
     #[prost(message, tag = "31")]
     Barrier(Nothing),
+    /// A user's password was right: a token for it.
+    #[prost(message, tag = "32")]
+    Authenticate(Login),
     /// The members a cluster begins with.
     #[prost(message, tag = "40")]
     MembersInit(pb::MemberListResponse),

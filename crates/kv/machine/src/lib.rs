@@ -14,8 +14,9 @@ mod refusal;
 mod rights;
 mod snapshot;
 mod storer;
+mod tokens;
 
-pub use command::{Command, Envelope, Nothing, decode_batch, encode_into};
+pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into};
 pub use kv_auth::{Access, Auth, AuthError, ROOT};
 pub use kv_lease::{LeaseInfo, Leases};
 pub use machine::{Caller, Machine, MachineError, Options, Outcome, Place, Reply};

@@ -6,6 +6,7 @@ use crate::persist;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::storer::Storer;
+use crate::tokens::Tokens;
 use bytes::Bytes;
 use kv_auth::{Access, Auth};
 use kv_engine::{Engine, EngineError};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
 /// What a state takes without any key.
 const BASE_BYTES: u64 = 20 << 10;
@@ -36,6 +38,8 @@ pub struct Options {
     pub value_cache: usize,
     /// Whether a thread carries what was applied to the engine; if not, `Machine::work_off` does.
     pub own_thread: bool,
+    /// How long a simple token lives that nobody uses.
+    pub token_ttl: Duration,
     /// Told how long each write to the engine took.
     pub on_store: Arc<dyn Fn(Duration) + Send + Sync>,
 }
@@ -66,6 +70,7 @@ pub enum Outcome {
     DeleteRange(pb::DeleteRangeResponse),
     Txn(pb::TxnResponse),
     LeaseGrant { id: i64, ttl: i64 },
+    Token(String),
     Alarms(Vec<pb::AlarmMember>),
     Members(Vec<pb::Member>),
     Done,
@@ -117,6 +122,7 @@ pub struct Machine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) replicated: RwLock<Replicated>,
     pub(crate) leases: Mutex<Leases>,
+    pub(crate) tokens: Mutex<Tokens>,
     pub(crate) place: Mutex<Place>,
     pub(crate) storer: Storer,
     pub(crate) options: Options,
@@ -146,6 +152,7 @@ impl Machine {
             engine,
             replicated: RwLock::new(loaded.replicated),
             leases: Mutex::new(loaded.leases),
+            tokens: Mutex::new(Tokens::new(options.token_ttl)),
             place: Mutex::new(loaded.place),
             storer,
             applied: watch::Sender::new(loaded.index),
@@ -276,6 +283,11 @@ impl Machine {
     /// Users, roles and the switch.
     pub fn auth<T>(&self, look: impl FnOnce(&Auth) -> T) -> T {
         look(&self.replicated.read().auth)
+    }
+
+    /// Whose simple token it is, as far as what is applied here says.
+    pub fn token_user(&self, token: &str) -> Option<String> {
+        self.tokens.lock().user(token, Instant::now())
     }
 
     /// The members.

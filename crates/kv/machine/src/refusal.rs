@@ -84,6 +84,7 @@ refusals! {
     PermissionNotGranted FailedPrecondition "etcdserver: permission is not granted to the role";
     AuthNotEnabled FailedPrecondition "etcdserver: authentication is not enabled";
     InvalidToken Unauthenticated "etcdserver: invalid auth token";
+    VerifyOnly FailedPrecondition "auth: token signing attempted with verify-only key";
     InvalidAuthManagement InvalidArgument "etcdserver: invalid auth management";
     OldAuthRevision InvalidArgument "etcdserver: revision of auth store is old";
     NoLeader Unavailable "etcdserver: no leader";

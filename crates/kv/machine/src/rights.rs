@@ -22,7 +22,17 @@ impl Rights<'_> {
         (!self.caller.user.is_empty()).then_some(self.caller.user.as_str())
     }
 
+    /// Whether the caller was authenticated as of the present users and roles.
+    fn present(&self) -> Verdict {
+        let since = self.caller.auth_revision;
+        if self.auth.enabled && since != 0 && since < self.auth.revision {
+            return Err(AuthError::OldRevision.into());
+        }
+        Ok(())
+    }
+
     fn span(&self, key: &[u8], end: &[u8], access: Access) -> Verdict {
+        self.present()?;
         Ok(self.auth.check(self.user(), key, end, access)?)
     }
 
@@ -30,10 +40,9 @@ impl Rights<'_> {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
-        if self.caller.auth_revision != 0 && self.caller.auth_revision < self.auth.revision {
-            return Err(AuthError::OldRevision.into());
-        }
         match command {
+            // A password was looked at, as of these users and roles.
+            Command::Authenticate(_) => self.present(),
             Command::Put(request) => self.put(request),
             Command::DeleteRange(request) => self.delete(request),
             Command::Txn(request) => self.txn(request),

@@ -89,6 +89,8 @@ impl Machine {
         self.store.reload()?;
         let loaded = persist::load(&*self.engine, &self.store)?;
         *replicated = loaded.replicated;
+        // What ended some of them is among what was left out.
+        self.tokens.lock().clear();
         *self.leases.lock() = loaded.leases;
         *self.place.lock() = loaded.place.clone();
         drop(replicated);

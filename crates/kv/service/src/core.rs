@@ -1,8 +1,8 @@
 //! What every service uses: proposing, reading, headers, who calls.
 
 use crate::accept::Connection;
-use crate::auth_tokens::Tokens;
 use crate::intake::Budget;
+use crate::jwt::Jwt;
 use crate::meters::Meters;
 use bytes::BytesMut;
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, encode_into};
@@ -35,7 +35,8 @@ pub(crate) struct Core {
     pub node: Node,
     pub hub: Arc<Hub>,
     pub directory: Arc<Directory>,
-    pub tokens: Tokens,
+    /// None: tokens are simple ones.
+    pub jwt: Option<Arc<Jwt>>,
     pub meters: Arc<Meters>,
     pub intake: Arc<Budget>,
     pub bounds: Bounds,
@@ -180,13 +181,32 @@ impl Core {
         }
     }
 
+    /// Whose token it is.
+    pub fn logged_in(&self, token: &str) -> Option<Caller> {
+        match &self.jwt {
+            Some(jwt) => jwt.caller(token),
+            None => self.machine.token_user(token).map(|user| Caller { user, ..Caller::default() }),
+        }
+    }
+
+    /// Returns when the login that a simple token is of has been applied here, which may be later than where it was given
+    /// out, or when it is no use to wait any more.
+    pub async fn login_applied(&self, token: &str) {
+        let index = token.rsplit_once('.').and_then(|(_, index)| index.parse::<u64>().ok());
+        let (None, Some(index)) = (&self.jwt, index) else { return };
+        let mut applied = self.machine.applied();
+        let reached = applied.wait_for(|at: &u64| *at >= index);
+        // If it does not come to that, the token is not known.
+        let _ = tokio::time::timeout(self.bounds.request_timeout, reached).await;
+    }
+
     /// On whose behalf a request comes: its token, or else its certificate.
     pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         if !self.machine.auth(|auth| auth.enabled) {
             return Ok(Caller::default());
         }
         if let Some(token) = token(request) {
-            return self.tokens.caller(&token).ok_or_else(|| status(Refusal::InvalidToken));
+            return self.logged_in(&token).ok_or_else(|| status(Refusal::InvalidToken));
         }
         let connection = request.extensions().get::<Connection>().filter(|_| self.bounds.client_cert_auth);
         let shown = connection.and_then(|connection| connection.peer.certificates.first());

@@ -1,7 +1,6 @@
 //! The store as a server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages beside them.
 
 mod accept;
-mod auth_tokens;
 mod bootstrap;
 mod core;
 mod glue;
@@ -10,6 +9,7 @@ mod health;
 mod http_pages;
 mod intake;
 mod interchange;
+mod jwt;
 mod listen;
 mod member;
 mod meters;

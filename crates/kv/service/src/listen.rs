@@ -114,6 +114,11 @@ pub(crate) async fn grpc_request<B: RequestBody>(
     core: Arc<Core>,
     request: Request<B>,
 ) -> Response<Body> {
+    if let Some(token) = unary::token(request.headers())
+        && core.machine.auth(|auth| auth.enabled)
+    {
+        core.login_applied(&token).await;
+    }
     if let Some(method) = unary::method(&request) {
         return unary::answer(core, method, request).await;
     }

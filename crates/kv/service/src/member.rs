@@ -1,10 +1,10 @@
 //! A member put together from its parts, whatever log, engine and network they are of: production's or a simulation's.
 
-use crate::auth_tokens::Tokens;
 use crate::core::{Bounds, Core};
 use crate::glue::Glue;
 use crate::grpc;
 use crate::intake::Budget;
+use crate::jwt::Jwt;
 use crate::meters::Meters;
 use crate::questions::Answers;
 use crate::tasks::{self, Retention};
@@ -32,7 +32,7 @@ pub(crate) struct Parts {
     pub config: Config,
     pub bounds: Bounds,
     pub meters: Arc<Meters>,
-    pub token_ttl: Duration,
+    pub jwt: Option<Arc<Jwt>>,
     pub initial: Vec<etcdserverpb::Member>,
     pub on_removed: OnRemoved,
     pub shutdown: CancellationToken,
@@ -40,7 +40,7 @@ pub(crate) struct Parts {
 
 /// Puts a member together and starts its part in the cluster.
 pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
-    let Parts { machine, log, config, bounds, meters, token_ttl, initial, on_removed, shutdown } = parts;
+    let Parts { machine, log, config, bounds, meters, jwt, initial, on_removed, shutdown } = parts;
     let identity = Identity { cluster: config.cluster, member: config.member };
     let removed = |call: OnRemoved| Box::new(move || call());
     let answers = Arc::new(Answers { identity, core: OnceLock::new(), on_removed: removed(on_removed.clone()) });
@@ -61,7 +61,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         machine,
         node,
         directory,
-        tokens: Tokens::new(token_ttl),
+        jwt,
         meters,
         intake: Budget::new(),
         bounds,
@@ -120,9 +120,9 @@ impl Member {
             client_cert_auth: false,
             max_learners: 1,
         };
-        let (meters, token_ttl) = (Arc::default(), Duration::from_secs(300));
+        let (meters, jwt) = (Arc::default(), None);
         let parts =
-            Parts { machine, log, config, bounds, meters, token_ttl, initial, on_removed, shutdown: shutdown.clone() };
+            Parts { machine, log, config, bounds, meters, jwt, initial, on_removed, shutdown: shutdown.clone() };
         let core = assemble(parts).await?;
         let tasks = Tasks::new(shutdown);
         tasks::spawn(&core, Retention::All, &tasks)?;

@@ -270,7 +270,7 @@ pub(crate) struct Serve {
         default_value = "10m"
     )]
     pub watch_progress_notify_interval: String,
-    /// Tokens of authenticated users: simple
+    /// Tokens of authenticated users: simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
     #[arg(long, env = "ETCD_AUTH_TOKEN", default_value = "simple")]
     pub auth_token: String,
     /// Seconds that a simple token lives

@@ -2,6 +2,7 @@
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
+use crate::jwt::Jwt;
 use crate::listen::{self, Port};
 use crate::member::{self, OnRemoved, Parts};
 use crate::meters::Meters;
@@ -40,6 +41,7 @@ struct Plan {
     initial_cluster: String,
     data_dir: PathBuf,
     bounds: Bounds,
+    jwt: Option<Arc<Jwt>>,
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     outgoing_tls: PeerTls,
@@ -75,9 +77,7 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
 
 async fn plan(flags: &Serve) -> Result<Plan> {
     let bounds = bounds(flags)?;
-    if flags.auth_token != "simple" {
-        bail!("--auth-token {:?} is not known: use simple", flags.auth_token);
-    }
+    let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
     let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
     let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
     let metrics = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
@@ -122,6 +122,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         initial_cluster,
         data_dir,
         bounds,
+        jwt,
         client_tls,
         peer_tls,
         outgoing_tls,
@@ -232,6 +233,7 @@ async fn build(
         max_learners: flags.max_learners,
         value_cache: flags.value_cache_bytes,
         own_thread: true,
+        token_ttl: Duration::from_secs(flags.auth_token_ttl),
         on_store,
     };
     let machine = Machine::open(open_engine(flags, folder)?, options)?;
@@ -255,7 +257,7 @@ async fn build(
         config,
         bounds: plan.bounds.clone(),
         meters,
-        token_ttl: Duration::from_secs(flags.auth_token_ttl),
+        jwt: plan.jwt.clone(),
         initial: bootstrap.members.clone(),
         on_removed: on_removed(leave.clone(), shutdown.clone()),
         shutdown: shutdown.clone(),

@@ -195,6 +195,7 @@ impl Boot {
             max_learners: 1,
             value_cache: 2_000,
             own_thread: false,
+            token_ttl: Duration::from_secs(300),
             on_store: Arc::new(|_| {}),
         };
         let machine = Machine::open(Arc::new(self.engine.clone()), options)?;

@@ -1,14 +1,21 @@
 //! Users and roles.
 
 use crate::core::{Core, status};
-use kv_machine::{Auth as Book, AuthError, Caller, Command, Nothing, ROOT, Refusal};
+use kv_machine::{Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal};
 use proto_etcd::etcdserverpb::auth_server;
 use proto_etcd::etcdserverpb::*;
+use rand::Rng;
+use rand::distr::Alphanumeric;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// The Auth service.
 pub(crate) struct Auth(pub Arc<Core>);
+
+/// How often a password is looked at while users and roles change.
+const ATTEMPTS: usize = 10;
+/// Letters and digits of a simple token.
+const SECRET: usize = 32;
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -30,6 +37,36 @@ impl Auth {
         match hashed {
             Ok(Ok(hashed)) => Ok(hashed),
             _ => Err(Status::internal("a password can't be hashed")),
+        }
+    }
+
+    /// Compares a password with the stored one: the revision of users and roles as of which it fits.
+    async fn password_fits(&self, name: &str, password: &str) -> Result<u64, Status> {
+        self.0.read_barrier().await?;
+        let stored = self.0.machine.auth(|auth| {
+            if !auth.enabled {
+                return Err(AuthError::NotEnabled);
+            }
+            let user = auth.user(name).map_err(|_| AuthError::Failed)?;
+            let without = user.options.is_some_and(|options| options.no_password);
+            if without { Err(AuthError::Failed) } else { Ok((user.password.clone(), auth.revision)) }
+        });
+        let (stored, revision) = stored.map_err(refused)?;
+        let (password, stored) = (password.to_owned(), String::from_utf8_lossy(&stored).into_owned());
+        let matches = tokio::task::spawn_blocking(move || bcrypt::verify(password, &stored).unwrap_or(false)).await;
+        if matches.unwrap_or(false) { Ok(revision) } else { Err(refused(AuthError::Failed)) }
+    }
+
+    /// A token for a user; a simple one becomes known to all members.
+    async fn token(&self, user: &str, auth_revision: u64) -> Result<String, Refusal> {
+        if let Some(jwt) = &self.0.jwt {
+            return jwt.sign(user, auth_revision);
+        }
+        let secret = rand::rng().sample_iter(Alphanumeric).take(SECRET).map(char::from).collect();
+        let command = Command::Authenticate(Login { user: user.to_owned(), secret });
+        match self.0.submit_raw(&Caller { auth_revision, ..Caller::default() }, command).await?.0 {
+            Outcome::Token(token) => Ok(token),
+            _ => Err(Refusal::AuthFailed),
         }
     }
 
@@ -58,7 +95,6 @@ impl auth_server::Auth for Auth {
 
     async fn auth_disable(&self, request: Request<AuthDisableRequest>) -> Answer<AuthDisableResponse> {
         let header = self.change(&request, Command::AuthDisable(Nothing {})).await?;
-        self.0.tokens.forget(None);
         Ok(Response::new(AuthDisableResponse { header }))
     }
 
@@ -73,22 +109,17 @@ impl auth_server::Auth for Auth {
     async fn authenticate(&self, request: Request<AuthenticateRequest>) -> Answer<AuthenticateResponse> {
         self.0.not_for_learners()?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        self.0.read_barrier().await?;
-        let stored = self.0.machine.auth(|auth| {
-            if !auth.enabled {
-                return Err(AuthError::NotEnabled);
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let revision = self.password_fits(&name, &password).await?;
+            match self.token(&name, revision).await {
+                // Users or roles changed meanwhile, perhaps this one's password.
+                Err(Refusal::OldAuthRevision) if attempts < ATTEMPTS => {}
+                Err(refusal) => return Err(status(refusal)),
+                Ok(token) => return Ok(Response::new(AuthenticateResponse { header: self.0.header(), token })),
             }
-            let user = auth.user(&name).map_err(|_| AuthError::Failed)?;
-            let without = user.options.is_some_and(|options| options.no_password);
-            if without { Err(AuthError::Failed) } else { Ok(user.password.clone()) }
-        });
-        let stored = String::from_utf8_lossy(&stored.map_err(refused)?).into_owned();
-        let matches = tokio::task::spawn_blocking(move || bcrypt::verify(password, &stored).unwrap_or(false)).await;
-        if !matches.unwrap_or(false) {
-            return Err(refused(AuthError::Failed));
         }
-        let token = self.0.tokens.issue(&name);
-        Ok(Response::new(AuthenticateResponse { header: self.0.header(), token }))
     }
 
     async fn user_add(&self, mut request: Request<AuthUserAddRequest>) -> Answer<AuthUserAddResponse> {
@@ -124,7 +155,6 @@ impl auth_server::Auth for Auth {
     async fn user_delete(&self, request: Request<AuthUserDeleteRequest>) -> Answer<AuthUserDeleteResponse> {
         let command = Command::UserDelete(request.get_ref().clone());
         let header = self.change(&request, command).await?;
-        self.0.tokens.forget(Some(&request.get_ref().name));
         Ok(Response::new(AuthUserDeleteResponse { header }))
     }
 
@@ -141,7 +171,6 @@ impl auth_server::Auth for Auth {
         change.password.clear();
         let command = Command::UserChangePassword(request.get_ref().clone());
         let header = self.change(&request, command).await?;
-        self.0.tokens.forget(Some(&request.get_ref().name));
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 

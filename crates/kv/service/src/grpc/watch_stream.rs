@@ -193,7 +193,7 @@ impl WatchStream {
     /// Whether the login still holds, and the rights are there.
     fn may_watch(&self, range: &RangeRequest) -> Result<(), Refusal> {
         let enabled = self.core.machine.auth(|auth| auth.enabled);
-        if enabled && self.token.as_ref().is_some_and(|token| self.core.tokens.caller(token).is_none()) {
+        if enabled && self.token.as_ref().is_some_and(|token| self.core.logged_in(token).is_none()) {
             return Err(Refusal::InvalidToken);
         }
         self.core.machine.check_range(&self.caller, range)

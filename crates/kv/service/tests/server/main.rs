@@ -6,3 +6,4 @@ mod member;
 mod pages;
 mod peers;
 mod tls;
+mod tokens;

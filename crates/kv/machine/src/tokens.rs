@@ -1,0 +1,124 @@
+//! Simple tokens: given out through the log, so that every member knows each one, and kept in memory only.
+//!
+//! How long one lasts is each member's own affair: it is forgotten where it has not been used for a while.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Tokens kept at once; those given out first go first.
+const MOST: usize = 100_000;
+
+struct Known {
+    user: String,
+    used: Instant,
+    number: u64,
+}
+
+/// The tokens that are valid here.
+pub(crate) struct Tokens {
+    lifetime: Duration,
+    most: usize,
+    known: HashMap<String, Known>,
+    /// In the order in which they were given out.
+    order: BTreeMap<u64, String>,
+    given: u64,
+    sweep: Instant,
+}
+
+impl Tokens {
+    pub fn new(lifetime: Duration) -> Self {
+        let (known, order) = Default::default();
+        Tokens { lifetime, most: MOST, known, order, given: 0, sweep: Instant::now() + lifetime }
+    }
+
+    /// A token is valid from now on.
+    pub fn add(&mut self, token: String, user: &str, now: Instant) {
+        if now >= self.sweep {
+            let lifetime = self.lifetime;
+            self.retain(|known| now.duration_since(known.used) < lifetime);
+            self.sweep = now + lifetime / 4;
+        }
+        self.given += 1;
+        let known = Known { user: user.to_owned(), used: now, number: self.given };
+        self.order.insert(self.given, token.clone());
+        if let Some(before) = self.known.insert(token, known) {
+            self.order.remove(&before.number);
+        }
+        while self.known.len() > self.most {
+            let Some((_, oldest)) = self.order.pop_first() else { break };
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Whose token it is; its time starts anew.
+    pub fn user(&mut self, token: &str, now: Instant) -> Option<String> {
+        let known = self.known.get_mut(token)?;
+        if now.duration_since(known.used) >= self.lifetime {
+            let number = known.number;
+            self.known.remove(token);
+            self.order.remove(&number);
+            return None;
+        }
+        known.used = now;
+        Some(known.user.clone())
+    }
+
+    /// Forgets the tokens of a user.
+    pub fn forget(&mut self, user: &str) {
+        self.retain(|known| known.user != user);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.order.clear();
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Known) -> bool) {
+        let order = &mut self.order;
+        self.known.retain(|_, known| {
+            let keep = keep(known);
+            if !keep {
+                order.remove(&known.number);
+            }
+            keep
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_token_lasts_while_it_is_used() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut tokens = Tokens::new(LIFETIME);
+        tokens.add("t".into(), "u", at(0));
+        tokens.add("unused".into(), "u", at(0));
+        assert_eq!(tokens.user("t", at(9)).as_deref(), Some("u"));
+        assert_eq!(tokens.user("t", at(18)).as_deref(), Some("u"));
+        assert_eq!(tokens.user("t", at(28)), None);
+        tokens.add("next".into(), "u", at(30));
+        assert_eq!((tokens.known.len(), tokens.order.len()), (1, 1), "what has expired takes no room");
+    }
+
+    #[test]
+    fn at_the_limit_the_oldest_goes() {
+        let now = Instant::now();
+        let mut tokens = Tokens { most: 2, ..Tokens::new(LIFETIME) };
+        for name in ["a", "b", "c"] {
+            tokens.add(name.into(), name, now);
+        }
+        assert_eq!(["a", "b", "c"].map(|token| tokens.user(token, now).is_some()), [false, true, true]);
+        tokens.forget("b");
+        tokens.add("d".into(), "d", now);
+        assert_eq!(["b", "c", "d"].map(|token| tokens.user(token, now).is_some()), [false, true, true]);
+        tokens.clear();
+        assert_eq!(tokens.user("c", now), None);
+    }
+}
