@@ -12,11 +12,13 @@ mod hash;
 mod history;
 mod index;
 mod range;
+mod read_txn;
 mod revision;
 mod span;
 mod store;
 mod touched;
 mod txn;
+mod view;
 mod watch;
 mod writer;
 

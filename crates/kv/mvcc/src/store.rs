@@ -5,7 +5,7 @@
 use crate::error::MvccError;
 use crate::history::{Event, History, RevisionEvents};
 use crate::index::{Change, Index, Life};
-use crate::range;
+use crate::range::{self, Selection};
 use crate::revision::{Mark, decode};
 use crate::writer::Writer;
 use bytes::Bytes;
@@ -172,27 +172,32 @@ impl Store {
     pub fn range(&self, request: &RangeRequest) -> Result<(RangeResponse, i64), MvccError> {
         range::check(request)?;
         loop {
-            let (selection, current, events) = {
+            let (selected, current) = {
                 let state = self.state.read();
-                let revision = readable(&state, request.revision)?;
-                let selection = range::select(&state.index, request, revision);
-                let events = from_history(&state, &selection.found);
-                (selection, state.current, events)
+                (Selected::new(&state, request)?, state.current)
             };
-            let mut kvs = Vec::with_capacity(selection.found.len());
-            for ((mark, record), event) in selection.found.into_iter().zip(events) {
-                let kv = match (record, event) {
-                    (Some(record), _) => decode(&record),
-                    (None, Some(event)) => Some(event.kv.clone()),
-                    (None, None) => self.read_engine(mark)?,
-                };
-                kvs.extend(kv);
-            }
-            // A pair that was overwritten and reclaimed meanwhile is missing: read again.
-            if request.count_only || kvs.len() as i64 == expected(request, selection.count) {
-                return Ok((range::answer(request, kvs, selection.count)?, current));
+            if let Some(answer) = self.fetch(request, selected)? {
+                return Ok((answer, current));
             }
         }
+    }
+
+    /// The pairs of a selection; none: one was overwritten and reclaimed meanwhile, and it has to be selected again.
+    pub(crate) fn fetch(&self, request: &RangeRequest, selected: Selected) -> Result<Option<RangeResponse>, MvccError> {
+        let Selected { selection, recent } = selected;
+        let mut kvs = Vec::with_capacity(selection.found.len());
+        for ((mark, record), event) in selection.found.into_iter().zip(recent) {
+            let kv = match (record, event) {
+                (Some(record), _) => decode(&record),
+                (None, Some(event)) => Some(event.kv.clone()),
+                (None, None) => self.read_engine(mark)?,
+            };
+            kvs.extend(kv);
+        }
+        if request.count_only || kvs.len() as i64 == expected(request, selection.count) {
+            return range::answer(request, kvs, selection.count).map(Some);
+        }
+        Ok(None)
     }
 
     /// As `range`, with the pairs as they are stored; none: the request needs more than that.
@@ -201,12 +206,9 @@ impl Store {
         if range::needs_all(request) || request.keys_only {
             return Ok(None);
         }
-        let (selection, revision, recent) = {
+        let (Selected { selection, recent }, revision) = {
             let state = self.state.read();
-            let at = readable(&state, request.revision)?;
-            let selection = range::select(&state.index, request, at);
-            let recent = from_history(&state, &selection.found);
-            (selection, state.current, recent)
+            (Selected::new(&state, request)?, state.current)
         };
         let wanted = selection.found.len();
         let mut records = Vec::with_capacity(wanted);
@@ -321,6 +323,21 @@ pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
         return Err(MvccError::Compacted);
     }
     Ok(asked)
+}
+
+/// What a range request selects, and those of its pairs that the engine may not have yet.
+pub(crate) struct Selected {
+    selection: Selection,
+    recent: Vec<Option<Arc<Event>>>,
+}
+
+impl Selected {
+    pub fn new(state: &State, request: &RangeRequest) -> Result<Selected, MvccError> {
+        let revision = readable(state, request.revision)?;
+        let selection = range::select(&state.index, request, revision);
+        let recent = from_history(state, &selection.found);
+        Ok(Selected { selection, recent })
+    }
 }
 
 fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Arc<Event>>> {

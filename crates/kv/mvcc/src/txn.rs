@@ -4,19 +4,14 @@
 //! before anything is changed.
 
 use crate::error::MvccError;
-use crate::index::Item;
 use crate::range;
 use crate::span::Span;
 use crate::touched::Touched;
 use crate::writer::{LeaseBook, Writer};
 use bytes::Bytes;
-use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
-use proto_etcd::etcdserverpb::{
-    Compare, DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
-};
-use std::cmp::Ordering;
+use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
 
 /// How deep transactions may nest.
 const MAX_DEPTH: usize = 64;
@@ -107,32 +102,15 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
 }
 
 /// Which branch each transaction takes, in the order in which they are carried out.
-type Path = Vec<bool>;
+pub(crate) type Path = Vec<bool>;
 
 impl Writer<'_> {
     /// Carries out a transaction that `check_request` has let pass.
     pub fn txn(&mut self, request: &TxnRequest, leases: &mut dyn LeaseBook) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
-        self.choose(request, &mut path)?;
+        self.view().choose(request, &mut path)?;
         self.check_branches(request, &mut path.iter().copied(), leases)?;
         self.carry_out(request, &mut path.into_iter(), leases)
-    }
-
-    fn choose(&self, request: &TxnRequest, path: &mut Path) -> Result<(), MvccError> {
-        let mut succeeded = true;
-        for compare in &request.compare {
-            if !self.holds(compare)? {
-                succeeded = false;
-                break;
-            }
-        }
-        path.push(succeeded);
-        for op in branch(request, succeeded) {
-            if let Some(Request::RequestTxn(nested)) = &op.request {
-                self.choose(nested, path)?;
-            }
-        }
-        Ok(())
     }
 
     fn check_branches(
@@ -144,7 +122,7 @@ impl Writer<'_> {
         for op in branch(request, path.next().unwrap_or_default()) {
             match &op.request {
                 Some(Request::RequestPut(request)) => self.check_put(request, leases)?,
-                Some(Request::RequestRange(request)) => self.check_range(request)?,
+                Some(Request::RequestRange(request)) => self.view().check_range(request)?,
                 Some(Request::RequestTxn(nested)) => self.check_branches(nested, path, leases)?,
                 Some(Request::RequestDeleteRange(_)) | None => {}
             }
@@ -174,81 +152,10 @@ impl Writer<'_> {
         }
         Ok(TxnResponse { header: self.header(), succeeded, responses })
     }
-
-    fn holds(&self, compare: &Compare) -> Result<bool, MvccError> {
-        let span = Span::new(&compare.key, &compare.range_end);
-        if compare.target() == CompareTarget::Value {
-            return self.values_hold(compare, span);
-        }
-        let mut any = false;
-        let mut all = true;
-        self.state.index.visit(span, |_, item| {
-            if item.live() {
-                any = true;
-                all = holds_for(compare, Some(item));
-            }
-            all
-        });
-        Ok(if any { all } else { holds_for(compare, None) })
-    }
-
-    /// A value comparison of an absent key fails, whatever it asks.
-    fn values_hold(&self, compare: &Compare, span: Span<'_>) -> Result<bool, MvccError> {
-        let wanted = match &compare.target_union {
-            Some(TargetUnion::Value(wanted)) => wanted.clone(),
-            _ => Bytes::new(),
-        };
-        let mut keys = Vec::new();
-        self.state.index.visit(span, |key, item| {
-            if item.live() {
-                keys.push(Bytes::copy_from_slice(key));
-            }
-            true
-        });
-        if keys.is_empty() {
-            return Ok(false);
-        }
-        for key in keys {
-            let value = self.current(&key)?.unwrap_or_default().value;
-            if !result(compare, value.as_ref().cmp(wanted.as_ref())) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
 
-fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
+pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
     if succeeded { &request.success } else { &request.failure }
-}
-
-/// Compares a number of a key; an absent key has zeros.
-fn holds_for(compare: &Compare, item: Option<&Item>) -> bool {
-    let (version, create, modified, lease) = match item {
-        Some(item) => (item.version(), item.create(), item.last.main(), item.lease()),
-        None => (0, 0, 0, 0),
-    };
-    let (has, wanted) = match (compare.target(), &compare.target_union) {
-        (CompareTarget::Version, Some(TargetUnion::Version(wanted))) => (version, *wanted),
-        (CompareTarget::Version, _) => (version, 0),
-        (CompareTarget::Create, Some(TargetUnion::CreateRevision(wanted))) => (create, *wanted),
-        (CompareTarget::Create, _) => (create, 0),
-        (CompareTarget::Mod, Some(TargetUnion::ModRevision(wanted))) => (modified, *wanted),
-        (CompareTarget::Mod, _) => (modified, 0),
-        (CompareTarget::Lease, Some(TargetUnion::Lease(wanted))) => (lease, *wanted),
-        (CompareTarget::Lease, _) => (lease, 0),
-        (CompareTarget::Value, _) => return false,
-    };
-    result(compare, has.cmp(&wanted))
-}
-
-fn result(compare: &Compare, ordering: Ordering) -> bool {
-    match compare.result() {
-        CompareResult::Equal => ordering.is_eq(),
-        CompareResult::NotEqual => ordering.is_ne(),
-        CompareResult::Greater => ordering.is_gt(),
-        CompareResult::Less => ordering.is_lt(),
-    }
 }
 
 #[cfg(test)]

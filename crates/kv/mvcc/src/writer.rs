@@ -4,9 +4,10 @@ use crate::error::MvccError;
 use crate::history::Event;
 use crate::index::Replaced;
 use crate::range;
-use crate::revision::{Mark, decode};
+use crate::revision::Mark;
 use crate::span::Span;
-use crate::store::{META_COMPACTED, META_REVISION, State, Store, readable};
+use crate::store::{META_COMPACTED, META_REVISION, State, Store};
+use crate::view::View;
 use bytes::Bytes;
 use kv_engine::{Batch, Table};
 use parking_lot::RwLockWriteGuard;
@@ -94,11 +95,6 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Whether a range can be read now.
-    pub(crate) fn check_range(&self, request: &RangeRequest) -> Result<(), MvccError> {
-        readable(&self.state, request.revision).map(drop)
-    }
-
     /// Sets a key. `check_put` has passed.
     pub fn put(&mut self, request: &PutRequest, leases: &mut dyn LeaseBook) -> Result<PutResponse, MvccError> {
         let needs_previous = request.prev_kv || request.ignore_value;
@@ -179,13 +175,13 @@ impl<'a> Writer<'a> {
         self.events.push(Arc::new(Event { mark, kv, record, previous, previous_record }));
     }
 
-    /// Reads in the middle of a transaction, its own changes included. `check_range` has passed.
+    /// Reads in the middle of a transaction, its own changes included. The view's `check_range` has passed.
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
         let revision = if request.revision <= 0 { self.revision() } else { request.revision };
         let selection = range::select(&self.state.index, request, revision);
         let mut kvs = Vec::with_capacity(selection.found.len());
         for (mark, record) in selection.found {
-            kvs.extend(self.value(mark, record)?);
+            kvs.extend(self.view().value(mark, record)?);
         }
         let mut response = range::answer(request, kvs, selection.count)?;
         response.header = self.header();
@@ -194,24 +190,12 @@ impl<'a> Writer<'a> {
 
     /// A key's present pair.
     pub(crate) fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
-        match self.state.index.get(key) {
-            Some(item) if item.live() => self.value(item.last, item.record().cloned()),
-            _ => Ok(None),
-        }
+        self.view().current(key)
     }
 
-    fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
-        if let Some(record) = record {
-            return decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()));
-        }
-        if mark.main() == self.state.current + 1 {
-            return Ok(self.events.get(mark.sub() as usize).map(|event| event.kv.clone()));
-        }
-        if let Some(event) = self.state.history.get(mark) {
-            return Ok(Some(event.kv.clone()));
-        }
-        let record = self.store.engine.get(Table::Revisions, &mark.key())?;
-        record.and_then(|record| decode(&record)).map(Some).ok_or(MvccError::Damaged(mark.main()))
+    /// What is there, this command's changes included.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { engine: &*self.store.engine, state: &self.state, pending: &self.events }
     }
 
     pub(crate) fn header(&self) -> Option<ResponseHeader> {

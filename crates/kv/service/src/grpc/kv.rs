@@ -4,7 +4,7 @@ use crate::core::{Core, status};
 use crate::unary;
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Command, Outcome};
-use kv_mvcc::{MvccError, NoLeases, check_put, check_request};
+use kv_mvcc::{MvccError, check_put, check_request};
 use prost::{Message, encoding};
 use proto_etcd::etcdserverpb::kv_server;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
@@ -113,7 +113,9 @@ pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRe
             core.not_for_learners()?;
             core.read_barrier().await?;
         }
-        let mut answer = core.store().writer().txn(&request, &mut NoLeases).map_err(of_store)?;
+        let mut answer = core.store().read_txn(&request).map_err(of_store)?;
+        // Rights may have changed while it waited.
+        core.machine.check_txn(caller, &request).map_err(status)?;
         let revision = answer.header.map_or(0, |header| header.revision);
         answer.header = core.header_at(revision);
         return Ok(answer);

@@ -1,0 +1,137 @@
+//! Transactions that only read: under a shared lock, all at one revision, with the pairs fetched after it is let go.
+
+use crate::error::MvccError;
+use crate::store::{Selected, State, Store};
+use crate::txn::{Path, branch};
+use crate::view::View;
+use proto_etcd::etcdserverpb::request_op::Request;
+use proto_etcd::etcdserverpb::response_op::Response;
+use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
+
+/// A branch that is taken, with what its operations select.
+struct Taken<'a> {
+    succeeded: bool,
+    ops: Vec<Op<'a>>,
+}
+
+enum Op<'a> {
+    Range(&'a RangeRequest, Selected),
+    Txn(Taken<'a>),
+    Nothing,
+}
+
+impl Store {
+    /// Carries out a transaction that `check_request` has let pass and that only reads; what it would change is left out.
+    pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, MvccError> {
+        loop {
+            let (taken, revision) = {
+                let state = self.state.read();
+                let mut path = Path::new();
+                View { engine: &*self.engine, state: &state, pending: &[] }.choose(request, &mut path)?;
+                (take(&state, request, &mut path.into_iter())?, state.current)
+            };
+            if let Some(answer) = self.fetch_all(taken, revision)? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// None: something was reclaimed meanwhile.
+    fn fetch_all(&self, taken: Taken<'_>, revision: i64) -> Result<Option<TxnResponse>, MvccError> {
+        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+        let mut responses = Vec::with_capacity(taken.ops.len());
+        for op in taken.ops {
+            let response = match op {
+                Op::Range(request, selected) => {
+                    let Some(answer) = self.fetch(request, selected)? else { return Ok(None) };
+                    Some(Response::ResponseRange(RangeResponse { header, ..answer }))
+                }
+                Op::Txn(nested) => {
+                    let Some(answer) = self.fetch_all(nested, revision)? else { return Ok(None) };
+                    Some(Response::ResponseTxn(answer))
+                }
+                Op::Nothing => None,
+            };
+            responses.push(ResponseOp { response });
+        }
+        Ok(Some(TxnResponse { header, succeeded: taken.succeeded, responses }))
+    }
+}
+
+fn take<'a>(
+    state: &State,
+    request: &'a TxnRequest,
+    path: &mut impl Iterator<Item = bool>,
+) -> Result<Taken<'a>, MvccError> {
+    let succeeded = path.next().unwrap_or_default();
+    let mut ops = Vec::new();
+    for op in branch(request, succeeded) {
+        ops.push(match &op.request {
+            Some(Request::RequestRange(request)) => Op::Range(request, Selected::new(state, request)?),
+            Some(Request::RequestTxn(nested)) => Op::Txn(take(state, nested, path)?),
+            _ => Op::Nothing,
+        });
+    }
+    Ok(Taken { succeeded, ops })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::NoLeases;
+    use bytes::Bytes;
+    use kv_engine::{Batch, MemoryEngine};
+    use proto_etcd::etcdserverpb::compare::{CompareTarget, TargetUnion};
+    use proto_etcd::etcdserverpb::{Compare, PutRequest, RequestOp};
+    use std::sync::Arc;
+
+    fn store() -> Store {
+        let store = Store::open(Arc::new(MemoryEngine::default()), 0).unwrap();
+        for value in ["one", "two"] {
+            let request = PutRequest { key: "a".into(), value: value.into(), ..PutRequest::default() };
+            let mut writer = store.writer();
+            writer.put(&request, &mut NoLeases).unwrap();
+            writer.commit(&mut Batch::default());
+        }
+        store
+    }
+
+    fn read(revision: i64) -> RequestOp {
+        let request = RangeRequest { key: "a".into(), revision, ..RangeRequest::default() };
+        RequestOp { request: Some(Request::RequestRange(request)) }
+    }
+
+    fn compared(value: &'static str) -> TxnRequest {
+        let compare = Compare {
+            key: "a".into(),
+            target: CompareTarget::Value.into(),
+            target_union: Some(TargetUnion::Value(Bytes::from(value))),
+            ..Compare::default()
+        };
+        let nested = TxnRequest { failure: vec![read(2)], compare: vec![compare.clone()], ..TxnRequest::default() };
+        let nested = RequestOp { request: Some(Request::RequestTxn(nested)) };
+        TxnRequest { compare: vec![compare], success: vec![read(0), read(2)], failure: vec![nested] }
+    }
+
+    #[test]
+    fn answers_as_the_writer_does() {
+        let store = store();
+        for value in ["two", "other"] {
+            let request = compared(value);
+            let wanted = store.writer().txn(&request, &mut NoLeases).unwrap();
+            assert_eq!(wanted.succeeded, value == "two");
+            assert_eq!(store.read_txn(&request).unwrap(), wanted);
+        }
+        let future = TxnRequest { success: vec![read(9)], ..TxnRequest::default() };
+        assert_eq!(store.read_txn(&future).unwrap_err().to_string(), MvccError::Future.to_string());
+    }
+
+    #[test]
+    fn reads_beside_other_readers() {
+        let store = store();
+        // With the lock to itself, this would wait for ever.
+        let _reading = store.state.read();
+        assert!(store.read_txn(&compared("two")).unwrap().succeeded);
+    }
+}
