@@ -9,6 +9,7 @@ import subprocess
 import time
 
 from checks import Skip, check, shell, until
+from members import free_port
 from refused import ended, no_panic, refused, start
 
 
@@ -69,12 +70,6 @@ class Store:
         done = self.etcdctl("get", "", "--prefix", "--keys-only")
         assert done.returncode == 0, done.stderr
         return set(done.stdout.split())
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def filled(c, count=20):

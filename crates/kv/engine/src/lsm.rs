@@ -5,7 +5,7 @@
 //! table as the first byte of the key. The engine's own journal is handed to the operating system when it pleases: what a crash takes from it, the store's log replays; `flush`
 //! makes it durable. Nothing runs while nothing is written.
 
-use crate::traits::{Batch, Engine, EngineError, Table, Visit};
+use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
 use bytes::Bytes;
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -39,7 +39,6 @@ fn options() -> KeyspaceCreateOptions {
 impl FjallEngine {
     /// Opens or creates; `cache` bounds the blocks kept in memory, in bytes.
     pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
-        let failed = |reason: String| EngineError::Open { path: folder.to_path_buf(), reason };
         // A damaged file can make an engine panic rather than answer.
         let opened = std::panic::catch_unwind(|| {
             let db = Database::builder(folder)
@@ -53,8 +52,8 @@ impl FjallEngine {
         });
         match opened {
             Ok(Ok((db, revisions, others))) => Ok(FjallEngine { db, revisions, others, folder: folder.to_path_buf() }),
-            Ok(Err(e)) => Err(failed(e.to_string())),
-            Err(_) => Err(failed("its files are damaged".to_owned())),
+            Ok(Err(e)) => Err(EngineError::opening(folder, &e, refused(&e) || matches!(e, fjall::Error::Locked))),
+            Err(_) => Err(EngineError::panicked(folder)),
         }
     }
 

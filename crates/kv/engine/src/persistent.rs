@@ -5,7 +5,7 @@
 //! after a loss of power, so `flush` here syncs the files itself. Nothing runs in the background: an idle store
 //! writes nothing.
 
-use crate::traits::{Batch, Engine, EngineError, Table, Visit};
+use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
@@ -20,7 +20,6 @@ pub struct SledEngine {
 impl SledEngine {
     /// Opens or creates; `cache` bounds the pages kept in memory, in bytes.
     pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
-        let failed = |reason: String| EngineError::Open { path: folder.to_path_buf(), reason };
         // A damaged file can make sled panic rather than answer.
         let opened = std::panic::catch_unwind(|| {
             sled::Config::new()
@@ -32,8 +31,11 @@ impl SledEngine {
         });
         match opened {
             Ok(Ok(db)) => Ok(SledEngine { db, folder: folder.to_path_buf() }),
-            Ok(Err(e)) => Err(failed(e.to_string())),
-            Err(_) => Err(failed("its files are damaged".to_owned())),
+            Ok(Err(e)) => {
+                let refused = matches!(&e, sled::Error::Io(e) if refused(e));
+                Err(EngineError::opening(folder, &e, refused))
+            }
+            Err(_) => Err(EngineError::panicked(folder)),
         }
     }
 

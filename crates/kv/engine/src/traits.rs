@@ -1,7 +1,7 @@
 //! What the state machine asks of an engine.
 
 use bytes::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A name space of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +75,14 @@ pub enum EngineError {
         /// What the engine said.
         reason: String,
     },
+    /// The files are there, and make no sense.
+    #[error("the state in {path} is damaged: {reason}")]
+    Damaged {
+        /// Folder.
+        path: PathBuf,
+        /// What the engine said.
+        reason: String,
+    },
     /// Reading or writing failed.
     #[error("the state can't be {doing}: {reason}")]
     Io {
@@ -83,6 +91,31 @@ pub enum EngineError {
         /// What the engine said.
         reason: String,
     },
+}
+
+impl EngineError {
+    /// Why a folder can't be opened: it is damaged, unless the engine says that the operating system refused.
+    pub(crate) fn opening(path: &Path, said: &dyn std::error::Error, refused: bool) -> EngineError {
+        let (path, reason) = (path.to_path_buf(), said.to_string());
+        if refused { EngineError::Open { path, reason } } else { EngineError::Damaged { path, reason } }
+    }
+
+    /// For an engine that panics over what it finds.
+    pub(crate) fn panicked(path: &Path) -> EngineError {
+        EngineError::Damaged { path: path.to_path_buf(), reason: "its files make no sense".to_owned() }
+    }
+}
+
+/// Whether the operating system refused something, other than for want of a file that should be there.
+pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.raw_os_error().is_some() && error.kind() != std::io::ErrorKind::NotFound;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// Called for each pair of a scan; `false` ends it.

@@ -7,6 +7,7 @@ use kv_mvcc::{Limits, check_request};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::request_op::Request;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Applies what can be decoded and passes the checks that a service makes before it proposes.
 pub fn commands(data: &[u8]) {
@@ -33,6 +34,7 @@ pub fn commands(data: &[u8]) {
         own_thread: false,
         token_ttl: std::time::Duration::from_secs(300),
         on_store: Arc::new(|_| {}),
+        slow_apply: Duration::MAX,
     };
     let Ok(machine) = Machine::open(Arc::new(MemoryEngine::default()), options) else { return };
     machine.apply(1, Bytes::from_static(b"position"), None, Some(batch.freeze()));

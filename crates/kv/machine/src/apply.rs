@@ -11,9 +11,11 @@ use bytes::Bytes;
 use kv_engine::Batch;
 use kv_lease::{Leases, MAX_TTL};
 use kv_mvcc::{LeaseBook, Writer};
+use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::request_op::Request;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 /// Leases as the keys see them.
@@ -73,10 +75,13 @@ impl Machine {
                 index,
                 max_learners: self.options.max_learners,
             };
+            let mut begun = Instant::now();
             for envelope in &envelopes {
                 let result = scene.carry_out(envelope);
                 scene.writer.commit(&mut scene.batch);
-                replies.push(Reply { result, revision: scene.writer.revision() });
+                let applied = Instant::now();
+                replies.push(Reply { result, revision: scene.writer.revision(), begun, applied });
+                begun = applied;
             }
             let changes = (std::mem::take(&mut scene.batch), scene.writer.revision(), scene.members_changed);
             drop(scene);
@@ -91,7 +96,21 @@ impl Machine {
             self.members_changed.send_modify(|count| *count += 1);
         }
         for (envelope, reply) in envelopes.iter().zip(replies) {
+            self.note_slow(index, envelope, &reply);
             self.answer(envelope, reply);
+        }
+    }
+
+    /// Counts a command that took long. Whoever waits for it here tells of it with the rest of its request.
+    fn note_slow(&self, index: u64, envelope: &Envelope, reply: &Reply) {
+        let took = reply.applied.saturating_duration_since(reply.begun);
+        if took <= self.options.slow_apply {
+            return;
+        }
+        self.slow_applies.fetch_add(1, Ordering::Relaxed);
+        if envelope.origin != self.options.member || envelope.internal {
+            let expected = self.options.slow_apply;
+            tracing::warn!(index, ?took, ?expected, bytes = envelope.encoded_len(), "applying a command took long");
         }
     }
 

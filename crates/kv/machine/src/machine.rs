@@ -42,6 +42,8 @@ pub struct Options {
     pub token_ttl: Duration,
     /// Told how long each write to the engine took.
     pub on_store: Arc<dyn Fn(Duration) + Send + Sync>,
+    /// Applying a command that takes longer is counted.
+    pub slow_apply: Duration,
 }
 
 /// On whose behalf something is asked.
@@ -83,6 +85,10 @@ pub struct Reply {
     pub result: Result<Outcome, Refusal>,
     /// The store's revision then.
     pub revision: i64,
+    /// When its turn to be applied came; it was committed before.
+    pub begun: Instant,
+    /// When it was applied.
+    pub applied: Instant,
 }
 
 /// Why a machine can't be opened.
@@ -97,6 +103,17 @@ pub enum MachineError {
     /// Something else is damaged.
     #[error("the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)")]
     Damaged(&'static str),
+}
+
+impl MachineError {
+    /// Whether what is stored makes no sense, rather than not being within reach.
+    pub fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            MachineError::Engine(EngineError::Open { .. })
+                | MachineError::Store(MvccError::Engine(EngineError::Open { .. }))
+        )
+    }
 }
 
 /// What commands change besides keys and leases.
@@ -133,6 +150,7 @@ pub struct Machine {
     next_request: AtomicU64,
     /// An installation was interrupted: the content is not to be used.
     pub(crate) incomplete: bool,
+    pub(crate) slow_applies: AtomicU64,
 }
 
 impl Machine {
@@ -163,6 +181,7 @@ impl Machine {
             next_request: AtomicU64::new(RandomState::new().hash_one(0)),
             options,
             incomplete,
+            slow_applies: AtomicU64::new(0),
         }))
     }
 
@@ -181,6 +200,11 @@ impl Machine {
         BASE_BYTES + self.store.bytes()
     }
 
+    /// Commands that took long to be applied.
+    pub fn slow_applies(&self) -> u64 {
+        self.slow_applies.load(Ordering::Relaxed)
+    }
+
     /// Bytes that the engine's files take.
     pub fn disk(&self) -> u64 {
         self.engine.size()
@@ -189,6 +213,11 @@ impl Machine {
     /// The last applied entry and the membership.
     pub fn place(&self) -> Place {
         self.place.lock().clone()
+    }
+
+    /// Index of the last applied entry; 0: none.
+    pub fn applied_index(&self) -> u64 {
+        *self.applied.borrow()
     }
 
     /// Follows the index of the last applied entry.

@@ -7,6 +7,7 @@ use crate::view::View;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
+use std::sync::atomic::Ordering;
 
 /// A branch that is taken, with what its operations select.
 struct Taken<'a> {
@@ -30,7 +31,10 @@ impl Store {
                 View { engine: &*self.engine, state: &state, pending: &[] }.choose(request, &mut path)?;
                 (take(&state, request, &mut path.into_iter())?, state.current)
             };
+            let operations = taken.ops.len() as u64;
             if let Some(answer) = self.fetch_all(taken, revision)? {
+                self.counts.ranges.fetch_add(operations, Ordering::Relaxed);
+                self.counts.txns.fetch_add(u64::from(operations > 1), Ordering::Relaxed);
                 return Ok(answer);
             }
         }

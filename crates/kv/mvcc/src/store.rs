@@ -40,6 +40,21 @@ pub struct StoreSizes {
     pub history_bytes: usize,
 }
 
+/// What was done since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Puts.
+    pub puts: AtomicU64,
+    /// Bytes of keys and values put.
+    pub put_bytes: AtomicU64,
+    /// Deletions, of however many keys each.
+    pub deletes: AtomicU64,
+    /// Ranges read.
+    pub ranges: AtomicU64,
+    /// Transactions of more than one operation.
+    pub txns: AtomicU64,
+}
+
 /// Keys, values and their history.
 pub struct Store {
     pub(crate) state: RwLock<State>,
@@ -48,6 +63,7 @@ pub struct Store {
     pub(crate) pins: AtomicUsize,
     /// Bytes that the records take that are not given back yet.
     pub(crate) bytes: AtomicU64,
+    pub(crate) counts: Counts,
     pub(crate) reclaimed: watch::Sender<i64>,
     revisions: watch::Sender<i64>,
     value_budget: usize,
@@ -76,6 +92,7 @@ impl Store {
         let (state, bytes) = load(&*engine, value_budget)?;
         let store = Store {
             bytes: AtomicU64::new(bytes),
+            counts: Counts::default(),
             revisions: watch::Sender::new(state.current),
             reclaimed: watch::Sender::new(state.reclaimed),
             state: RwLock::new(state),
@@ -153,6 +170,11 @@ impl Store {
         StoreSizes { keys: state.index.len(), history_bytes: state.history.bytes() }
     }
 
+    /// What was done since the start.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     /// Visits the keys that hang on a lease.
     pub fn each_leased(&self, mut visit: impl FnMut(i64, &[u8])) {
         self.state.read().index.visit(crate::span::Span::new(b"", b"\0"), |key, item| {
@@ -171,6 +193,7 @@ impl Store {
     /// Answers a range request, with the present revision.
     pub fn range(&self, request: &RangeRequest) -> Result<(RangeResponse, i64), MvccError> {
         range::check(request)?;
+        self.counts.ranges.fetch_add(1, Ordering::Relaxed);
         loop {
             let (selected, current) = {
                 let state = self.state.read();
@@ -219,9 +242,13 @@ impl Store {
                 (None, None) => self.engine.get(Table::Revisions, &mark.key())?,
             });
         }
-        // One that was overwritten and reclaimed meanwhile is missing: the slow way reads again.
+        if records.len() != wanted {
+            // One was overwritten and reclaimed meanwhile: the slow way reads again.
+            return Ok(None);
+        }
+        self.counts.ranges.fetch_add(1, Ordering::Relaxed);
         let more = !request.count_only && selection.count > wanted as i64;
-        Ok((records.len() == wanted).then_some(Records { records, more, count: selection.count, revision }))
+        Ok(Some(Records { records, more, count: selection.count, revision }))
     }
 
     /// The pair that a mark stands for; none if it was compacted.

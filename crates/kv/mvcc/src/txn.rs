@@ -5,10 +5,8 @@
 
 use crate::error::MvccError;
 use crate::range;
-use crate::span::Span;
 use crate::touched::Touched;
 use crate::writer::{LeaseBook, Writer};
-use bytes::Bytes;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
@@ -109,6 +107,9 @@ impl Writer<'_> {
     pub fn txn(&mut self, request: &TxnRequest, leases: &mut dyn LeaseBook) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
         self.view().choose(request, &mut path)?;
+        if branch(request, path.first() == Some(&true)).len() > 1 {
+            self.count_txn();
+        }
         self.check_branches(request, &mut path.iter().copied(), leases)?;
         self.carry_out(request, &mut path.into_iter(), leases)
     }
@@ -162,6 +163,8 @@ pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::span::Span;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     fn put(key: &[u8]) -> RequestOp {

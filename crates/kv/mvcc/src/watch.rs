@@ -96,6 +96,8 @@ impl Inbound {
 struct Stream {
     sender: mpsc::UnboundedSender<Inbound>,
     waiting: Arc<AtomicUsize>,
+    /// Watchers that the stream has, joined or not.
+    watchers: Arc<AtomicUsize>,
 }
 
 /// Watchers of the same keys.
@@ -128,6 +130,23 @@ struct Shared {
     /// Everything up to here has been sent.
     sent: i64,
     next_stream: u64,
+    /// Events sent since the start.
+    events: u64,
+}
+
+/// What the hub has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HubSizes {
+    /// Streams.
+    pub streams: usize,
+    /// Watchers that are joined.
+    pub joined: usize,
+    /// Watchers that read on by themselves.
+    pub behind: usize,
+    /// Deliveries that wait for their stream.
+    pub waiting: usize,
+    /// Deliveries since the start.
+    pub sent: u64,
 }
 
 /// Fans revisions out.
@@ -143,6 +162,7 @@ pub struct HubHandle {
     stream: u64,
     receiver: mpsc::UnboundedReceiver<Inbound>,
     waiting: Arc<AtomicUsize>,
+    watchers: Arc<AtomicUsize>,
 }
 
 impl Hub {
@@ -165,25 +185,31 @@ impl Hub {
         }
     }
 
-    /// Watchers that are joined.
-    pub fn watchers(&self) -> usize {
-        self.shared.lock().places.len()
-    }
-
-    /// Streams there are.
-    pub fn streams(&self) -> usize {
-        self.shared.lock().streams.len()
+    /// What there is to do, for metrics.
+    pub fn sizes(&self) -> HubSizes {
+        let shared = self.shared.lock();
+        let sum = |count: fn(&Stream) -> &AtomicUsize| -> usize {
+            shared.streams.values().map(|stream| count(stream).load(Ordering::Relaxed)).sum()
+        };
+        let joined = shared.places.len();
+        HubSizes {
+            streams: shared.streams.len(),
+            joined,
+            behind: sum(|stream| &stream.watchers).saturating_sub(joined),
+            waiting: sum(|stream| &stream.waiting),
+            sent: shared.events,
+        }
     }
 
     /// A new stream.
     pub fn connect(self: &Arc<Self>) -> HubHandle {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let (waiting, watchers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut shared = self.shared.lock();
         shared.next_stream += 1;
         let stream = shared.next_stream;
-        shared.streams.insert(stream, Stream { sender, waiting: waiting.clone() });
-        HubHandle { hub: self.clone(), stream, receiver, waiting }
+        shared.streams.insert(stream, Stream { sender, waiting: waiting.clone(), watchers: watchers.clone() });
+        HubHandle { hub: self.clone(), stream, receiver, waiting, watchers }
     }
 
     /// Whether anybody is joined.
@@ -245,6 +271,7 @@ impl Shared {
         let Some(stream) = self.streams.get(&number) else { return };
         let waiting = stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
         if waiting < MAX_WAITING {
+            self.events += (watches.len() * events.len()) as u64;
             // A stream that is gone takes its watchers with it by itself.
             let _ = stream.sender.send(Inbound::Events { watches, revision, events });
             return;
@@ -331,6 +358,11 @@ impl HubHandle {
             self.hub.joined.notify_one();
         }
         true
+    }
+
+    /// Says how many watchers the stream has, joined or not.
+    pub fn has_watchers(&self, count: usize) {
+        self.watchers.store(count, Ordering::Relaxed);
     }
 
     /// Ends a watcher.

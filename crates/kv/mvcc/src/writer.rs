@@ -97,6 +97,9 @@ impl<'a> Writer<'a> {
 
     /// Sets a key. `check_put` has passed.
     pub fn put(&mut self, request: &PutRequest, leases: &mut dyn LeaseBook) -> Result<PutResponse, MvccError> {
+        let counts = &self.store.counts;
+        counts.puts.fetch_add(1, Ordering::Relaxed);
+        counts.put_bytes.fetch_add((request.key.len() + request.value.len()) as u64, Ordering::Relaxed);
         let needs_previous = request.prev_kv || request.ignore_value;
         let previous = if needs_previous { self.current(&request.key)? } else { None };
         let old_lease = self.state.index.get(&request.key).map_or(0, |item| item.lease());
@@ -137,6 +140,7 @@ impl<'a> Writer<'a> {
         request: &DeleteRangeRequest,
         leases: &mut dyn LeaseBook,
     ) -> Result<DeleteRangeResponse, MvccError> {
+        self.store.counts.deletes.fetch_add(1, Ordering::Relaxed);
         let mut keys = Vec::new();
         self.state.index.visit(Span::new(&request.key, &request.range_end), |key, item| {
             if item.live() {
@@ -177,6 +181,7 @@ impl<'a> Writer<'a> {
 
     /// Reads in the middle of a transaction, its own changes included. The view's `check_range` has passed.
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
+        self.store.counts.ranges.fetch_add(1, Ordering::Relaxed);
         let revision = if request.revision <= 0 { self.revision() } else { request.revision };
         let selection = range::select(&self.state.index, request, revision);
         let mut kvs = Vec::with_capacity(selection.found.len());
@@ -191,6 +196,10 @@ impl<'a> Writer<'a> {
     /// A key's present pair.
     pub(crate) fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
         self.view().current(key)
+    }
+
+    pub(crate) fn count_txn(&self) {
+        self.store.counts.txns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What is there, this command's changes included.

@@ -130,6 +130,14 @@ pub(crate) fn entry_from_message(entry: pb::Entry) -> Option<Entry> {
     Some(Entry { log_id: entry.position?.into(), payload })
 }
 
+/// The commands of an entry as it is in the log, where it has any. None: it is no entry.
+pub fn commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
+    Some(match entry_from_bytes(index, entry)?.payload {
+        EntryPayload::Normal(commands) => Some(commands.0),
+        EntryPayload::Blank | EntryPayload::Membership(_) => None,
+    })
+}
+
 /// Position and membership of a state that was not made by a log: where a restored cluster begins.
 pub fn origin(voters: &BTreeSet<u64>) -> (u64, Bytes, Bytes) {
     let id = log_id(1, 0, 1);

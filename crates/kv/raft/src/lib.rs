@@ -9,6 +9,7 @@
 
 mod codec;
 mod elector;
+mod fetch;
 mod forward;
 mod lease;
 mod log_store;
@@ -18,6 +19,7 @@ mod peer;
 mod propose;
 mod server;
 mod state;
+mod traffic;
 mod transport;
 mod types;
 
@@ -26,9 +28,10 @@ mod pb {
     tonic::include_proto!("kvstore.peer.v1");
 }
 
-pub use codec::origin;
+pub use codec::{commands, origin};
 pub use node::{Config, Node, NodeError, Status};
 pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};
 pub use server::PeerService;
 pub use state::{Rows, StateMachine};
-pub use transport::{Dial, PeerTls, TransportError, Wire};
+pub use traffic::{Histogram, Metered, Traffic};
+pub use transport::{Dial, PeerTls, TransportError, Wire, sender};

@@ -117,12 +117,19 @@ impl RaftNetwork<Types> for Caller {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
-        let stream = self.picture(vote).await?;
+        let failed = |reason: String| StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)));
+        let stream = ReceiverStream::new(picture(&*self.network.machine, vote).await.map_err(failed)?);
         let request = self.network.transport.request(self.target, stream, None);
         let mut client = self.client().map_err(StreamingError::Unreachable)?;
+        let (began, traffic) = (Instant::now(), self.network.transport.directory.traffic(self.target));
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
             answer = client.install(request) => {
+                match traffic {
+                    Some(traffic) if answer.is_ok() => traffic.snapshots_sent.observe(began.elapsed()),
+                    Some(traffic) => drop(traffic.snapshots_not_sent.fetch_add(1, Ordering::Relaxed)),
+                    None => {}
+                }
                 let answer = answer.map_err(|status| StreamingError::Unreachable(self.unreachable(&status)))?;
                 let ballot = answer.into_inner().ballot.unwrap_or_default();
                 Ok(SnapshotResponse::new(ballot.into()))
@@ -147,38 +154,38 @@ fn incomplete() -> NetworkError {
     NetworkError::new(&AnyError::error("the answer of a member is incomplete"))
 }
 
-impl Caller {
-    /// The live state as messages.
-    async fn picture(&self, vote: Vote) -> Result<ReceiverStream<pb::InstallRequest>, StorageError> {
-        let failed = |reason: String| StorageIOError::read_snapshot(None, AnyError::error(reason));
-        let mut rows = self.network.machine.picture().await.map_err(failed)?;
-        let (position, membership) = rows.place();
-        let last = codec::position_from_bytes(&position).map(|id| (&id).into());
-        let head = pb::InstallHead { ballot: Some((&vote).into()), last, membership };
-        let (sender, receiver) = tokio::sync::mpsc::channel(4);
-        tokio::spawn(async move {
-            let first = pb::InstallRequest { head: Some(head), ..Default::default() };
-            let mut checksum = 0;
-            let mut next = Some(first);
-            while let Some(message) = next.take() {
-                let last = message.last;
-                if sender.send(message).await.is_err() || last {
-                    return;
-                }
-                next = match blocking(|| rows.next()) {
-                    Ok(Some(rows)) => {
-                        checksum = crc32c::crc32c_append(checksum, &rows);
-                        Some(pb::InstallRequest { rows, ..Default::default() })
-                    }
-                    Ok(None) => Some(pb::InstallRequest { checksum, last: true, rows: Bytes::new(), head: None }),
-                    Err(reason) => {
-                        // Ends the stream without its last piece: the receiver throws it away.
-                        tracing::error!(%reason, "the state can't be read for a follower");
-                        None
-                    }
-                };
+/// The live state as messages.
+pub(crate) async fn picture(
+    machine: &dyn StateMachine,
+    vote: Vote,
+) -> Result<tokio::sync::mpsc::Receiver<pb::InstallRequest>, String> {
+    let mut rows = machine.picture().await?;
+    let (position, membership) = rows.place();
+    let last = codec::position_from_bytes(&position).map(|id| (&id).into());
+    let head = pb::InstallHead { ballot: Some((&vote).into()), last, membership };
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    tokio::spawn(async move {
+        let first = pb::InstallRequest { head: Some(head), ..Default::default() };
+        let mut checksum = 0;
+        let mut next = Some(first);
+        while let Some(message) = next.take() {
+            let last = message.last;
+            if sender.send(message).await.is_err() || last {
+                return;
             }
-        });
-        Ok(ReceiverStream::new(receiver))
-    }
+            next = match blocking(|| rows.next()) {
+                Ok(Some(rows)) => {
+                    checksum = crc32c::crc32c_append(checksum, &rows);
+                    Some(pb::InstallRequest { rows, ..Default::default() })
+                }
+                Ok(None) => Some(pb::InstallRequest { checksum, last: true, rows: Bytes::new(), head: None }),
+                Err(reason) => {
+                    // Ends the stream without its last piece: the receiver throws it away.
+                    tracing::error!(%reason, "the state can't be read for a follower");
+                    None
+                }
+            };
+        }
+    });
+    Ok(receiver)
 }

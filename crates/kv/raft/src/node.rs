@@ -92,6 +92,8 @@ pub struct Status {
     pub pending: u64,
     /// Commands that came to nothing.
     pub failed: u64,
+    /// Heartbeats that this member, leading, sent much too late.
+    pub late_heartbeats: u64,
     /// Why it does not run any more.
     pub stopped: Option<String>,
 }
@@ -289,6 +291,7 @@ impl Node {
             matched: matched.map(|(id, last)| (*id, last.map_or(0, |id| id.index))).collect(),
             pending: self.shared.counters.pending.load(Ordering::Relaxed),
             failed: self.shared.counters.failed.load(Ordering::Relaxed),
+            late_heartbeats: self.shared.counters.late_heartbeats.load(Ordering::Relaxed),
             stopped,
         }
     }
@@ -545,6 +548,8 @@ impl Shared {
 /// Sends heartbeats while this member leads others, and nothing while it is alone.
 async fn heartbeats(shared: Arc<Shared>, alone: Arc<AtomicBool>) {
     let mut changes = shared.raft.server_metrics();
+    // When the last one was sent, while this member leads.
+    let mut last: Option<Instant> = None;
     loop {
         let server = changes.borrow_and_update().clone();
         let others = server.membership_config.membership().nodes().count() > 1;
@@ -552,12 +557,25 @@ async fn heartbeats(shared: Arc<Shared>, alone: Arc<AtomicBool>) {
         // Ticks are for stepping down after one's own removal, which needs others too.
         shared.raft.runtime_config().tick(others);
         if server.state.is_leader() && others {
+            let late = last.replace(Instant::now()).map(|last| last.elapsed()).unwrap_or_default();
+            if late > 2 * shared.config.heartbeat {
+                shared.counters.late_heartbeats.fetch_add(1, Ordering::Relaxed);
+                let interval = shared.config.heartbeat;
+                tracing::warn!(
+                    ?late,
+                    ?interval,
+                    "a heartbeat is late: this member has too little processor or disk time"
+                );
+            }
             if shared.raft.trigger().heartbeat().await.is_err() {
                 return;
             }
             let _ = tokio::time::timeout(shared.config.heartbeat, changes.changed()).await;
-        } else if changes.changed().await.is_err() {
-            return;
+        } else {
+            last = None;
+            if changes.changed().await.is_err() {
+                return;
+            }
         }
     }
 }

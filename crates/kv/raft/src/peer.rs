@@ -1,10 +1,12 @@
 //! Who the others are, where they are, and when they were last heard.
 
+use crate::traffic::Traffic;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,6 +27,7 @@ pub struct PeerHealth {
 pub struct Directory {
     addresses: RwLock<HashMap<u64, PeerAddress>>,
     health: RwLock<HashMap<u64, PeerHealth>>,
+    traffic: RwLock<BTreeMap<u64, Arc<Traffic>>>,
 }
 
 impl Directory {
@@ -36,6 +39,7 @@ impl Directory {
     /// Replaces all addresses.
     pub fn replace(&self, addresses: HashMap<u64, PeerAddress>) {
         self.health.write().retain(|id, _| addresses.contains_key(id));
+        self.traffic.write().retain(|id, _| addresses.contains_key(id));
         *self.addresses.write() = addresses;
     }
 
@@ -54,7 +58,23 @@ impl Directory {
         self.health.read().get(&id).copied()
     }
 
+    /// What goes to a known member and comes from it.
+    pub fn traffic(&self, id: u64) -> Option<Arc<Traffic>> {
+        if let Some(traffic) = self.traffic.read().get(&id) {
+            return Some(traffic.clone());
+        }
+        self.knows(id).then(|| self.traffic.write().entry(id).or_default().clone())
+    }
+
+    /// All of it, by member.
+    pub fn all_traffic(&self) -> BTreeMap<u64, Arc<Traffic>> {
+        self.traffic.read().clone()
+    }
+
     pub(crate) fn answered(&self, id: u64, round_trip: Duration) {
+        if let Some(traffic) = self.traffic(id) {
+            traffic.round_trips.observe(round_trip);
+        }
         let mut health = self.health.write();
         let entry = health.entry(id).or_insert(PeerHealth { active_since: None, round_trip });
         entry.active_since.get_or_insert_with(Instant::now);
@@ -62,6 +82,9 @@ impl Directory {
     }
 
     pub(crate) fn failed(&self, id: u64) {
+        if let Some(traffic) = self.traffic(id) {
+            traffic.failures.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(entry) = self.health.write().get_mut(&id) {
             entry.active_since = None;
         }

@@ -34,6 +34,8 @@ pub(crate) enum Origin {
 pub(crate) struct Counters {
     pub pending: AtomicU64,
     pub failed: AtomicU64,
+    /// Heartbeats that the leader sent much too late.
+    pub late_heartbeats: AtomicU64,
 }
 
 pub(crate) async fn run(

@@ -2,6 +2,7 @@
 
 use crate::codec;
 use crate::elector;
+use crate::network;
 use crate::node::Shared;
 use crate::pb;
 use crate::pb::append_response::Outcome;
@@ -10,13 +11,16 @@ use crate::propose::{Origin, Proposal};
 use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
 use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
+use futures::stream::{BoxStream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The gRPC service for other members.
@@ -110,12 +114,19 @@ impl Peer for PeerService {
     }
 
     async fn install(&self, request: Request<Streaming<pb::InstallRequest>>) -> Answer<pb::InstallResponse> {
-        self.caller(&request)?;
+        let traffic = self.shared.transport.directory.traffic(self.caller(&request)?);
+        let began = Instant::now();
         let mut stream = request.into_inner();
         let head = stream.message().await?.and_then(|first| first.head).ok_or_else(incomplete)?;
         let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
         tracing::info!("receiving the state from the leader");
-        let path = receive(&self.shared, stream).await?;
+        let received = receive(&self.shared.spool, stream, || self.shared.heard_now()).await;
+        match traffic {
+            Some(traffic) if received.is_ok() => traffic.snapshots_received.observe(began.elapsed()),
+            Some(traffic) => drop(traffic.snapshots_not_received.fetch_add(1, Ordering::Relaxed)),
+            None => {}
+        }
+        let path = received?;
         let last_membership: Membership = codec::membership_from_bytes(&head.membership);
         let last_log_id = head.last.map(LogId::from);
         let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
@@ -125,6 +136,19 @@ impl Peer for PeerService {
         self.shared.heard_now();
         tracing::info!("the state from the leader is in place");
         Ok(Response::new(pb::InstallResponse { ballot: Some((&answer.vote).into()) }))
+    }
+
+    type PictureStream = BoxStream<'static, Result<pb::InstallRequest, Status>>;
+
+    async fn picture(&self, request: Request<pb::Nothing>) -> Answer<Self::PictureStream> {
+        let from = self.caller(&request)?;
+        if !self.shared.transport.directory.knows(from) {
+            return Err(Status::permission_denied("only a member gets the state"));
+        }
+        tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its own");
+        let (vote, _) = self.shared.vote_and_last();
+        let pieces = network::picture(&*self.shared.machine, vote).await.map_err(Status::internal)?;
+        Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Answer<pb::ForwardResponse> {
@@ -176,15 +200,19 @@ impl Shared {
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes the rows to a file and checks that they are all there.
-async fn receive(shared: &Shared, mut stream: Streaming<pb::InstallRequest>) -> Result<PathBuf, Status> {
+pub(crate) async fn receive(
+    spool: &Path,
+    mut stream: Streaming<pb::InstallRequest>,
+    heard: impl Fn(),
+) -> Result<PathBuf, Status> {
     let failed = |e: std::io::Error| Status::internal(format!("the state can't be written: {e}"));
     // Two leaders, one of them deposed, may both send theirs.
     let number = RECEIVED.fetch_add(1, Ordering::Relaxed);
-    let path = shared.spool.join(format!("received-{number}.tmp"));
+    let path = spool.join(format!("received-{number}.tmp"));
     let mut file = std::fs::File::create(&path).map_err(failed)?;
     let mut checksum = 0;
     while let Some(message) = stream.message().await? {
-        shared.heard_now();
+        heard();
         if message.last {
             if message.checksum != checksum {
                 return Err(Status::data_loss("the state was damaged on the way"));

@@ -2,6 +2,7 @@
 
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
+use crate::traffic::{Metered, Traffic};
 use futures::FutureExt;
 use futures::TryFutureExt;
 use futures::future::BoxFuture;
@@ -12,6 +13,7 @@ use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +22,7 @@ use tonic::body::Body;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::Service;
 
 /// TLS towards other members; replaced when its files change.
 pub type PeerTls = Arc<RwLock<Option<Arc<rustls::ClientConfig>>>>;
@@ -53,7 +56,13 @@ pub type Wire = tower::util::BoxCloneSyncService<http::Request<Body>, http::Resp
 
 /// What calls to a member go through.
 #[derive(Clone)]
-pub(crate) enum Line {
+pub(crate) struct Line {
+    way: Way,
+    traffic: Option<Arc<Traffic>>,
+}
+
+#[derive(Clone)]
+enum Way {
     Channel(Channel),
     Wire(Wire),
 }
@@ -64,16 +73,31 @@ impl tower::Service<http::Request<Body>> for Line {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        match self {
-            Line::Channel(channel) => channel.poll_ready(cx).map_err(Into::into),
-            Line::Wire(wire) => wire.poll_ready(cx),
+        match &mut self.way {
+            Way::Channel(channel) => channel.poll_ready(cx).map_err(Into::into),
+            Way::Wire(wire) => wire.poll_ready(cx),
         }
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let Some(traffic) = self.traffic.clone() else { return self.way.call(request) };
+        let received = traffic.clone();
+        let sent = move |bytes| {
+            traffic.sent.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let answer = self.way.call(request.map(|body| Body::new(Metered::new(body, sent))));
+        let count = move |bytes| {
+            received.received.fetch_add(bytes, Ordering::Relaxed);
+        };
+        answer.map_ok(|answer| answer.map(|body| Body::new(Metered::new(body, count)))).boxed()
+    }
+}
+
+impl Way {
+    fn call(&mut self, request: http::Request<Body>) -> <Line as tower::Service<http::Request<Body>>>::Future {
         match self {
-            Line::Channel(channel) => channel.call(request).map_err(Into::into).boxed(),
-            Line::Wire(wire) => wire.call(request),
+            Way::Channel(channel) => channel.call(request).map_err(Into::into).boxed(),
+            Way::Wire(wire) => wire.call(request),
         }
     }
 }
@@ -109,17 +133,18 @@ impl Transport {
         {
             return Ok(wrap(channel.clone()));
         }
-        let channel = match &self.dial {
-            Some(dial) => Line::Wire(dial(url)),
-            None => Line::Channel(connect(url, self.tls.clone())?),
+        let way = match &self.dial {
+            Some(dial) => Way::Wire(dial(url)),
+            None => Way::Channel(connect(url, self.tls.clone())?),
         };
+        let channel = Line { way, traffic: self.directory.traffic(id) };
         channels.insert(id, (url.clone(), channel.clone()));
         Ok(wrap(channel))
     }
 
     /// A client of somebody at a URL who is not known yet.
     pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<Line>, TransportError> {
-        connect(url, tls).map(|channel| wrap(Line::Channel(channel)))
+        connect(url, tls).map(|channel| wrap(Line { way: Way::Channel(channel), traffic: None }))
     }
 
     /// A call failed: the next one tries another of the member's URLs.
@@ -150,6 +175,11 @@ pub(crate) fn sign(metadata: &mut MetadataMap, cluster: u64, from: u64, to: u64)
             metadata.insert(key, value);
         }
     }
+}
+
+/// Who a call says it is from; nothing is checked.
+pub fn sender(headers: &http::HeaderMap) -> Option<u64> {
+    u64::from_str_radix(headers.get(FROM)?.to_str().ok()?, 16).ok()
 }
 
 /// Who calls, if it is for this member of this cluster.

@@ -4,6 +4,7 @@ use crate::accept::Connection;
 use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
+use crate::slow::{self, Phase};
 use bytes::BytesMut;
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, encode_into};
 use kv_mvcc::{Hub, Store};
@@ -12,6 +13,7 @@ use kv_wal::Identity;
 use proto_etcd::etcdserverpb::ResponseHeader;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
@@ -26,6 +28,10 @@ pub(crate) struct Bounds {
     pub bcrypt_cost: u32,
     pub client_cert_auth: bool,
     pub max_learners: usize,
+    /// A request that takes longer is told in the log.
+    pub slow_request: Duration,
+    /// And one whose command takes longer to be applied.
+    pub slow_apply: Duration,
 }
 
 /// A running member.
@@ -136,9 +142,14 @@ impl Core {
             self.machine.give_up(request);
             return Err(e);
         }
+        slow::passed(Phase::Proposed);
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
-                Ok(Ok(reply)) => reply.result.map(|outcome| (outcome, reply.revision)),
+                Ok(Ok(reply)) => {
+                    slow::passed_at(Phase::Committed, reply.begun);
+                    slow::passed_at(Phase::Applied, reply.applied);
+                    reply.result.map(|outcome| (outcome, reply.revision))
+                }
                 Ok(Err(_)) => Err(Refusal::LeaderChanged),
                 Err(_) => {
                     self.machine.give_up(request);
@@ -174,11 +185,15 @@ impl Core {
         if self.node.is_current() {
             return Ok(());
         }
+        let began = Instant::now();
         let barrier = self.node.read_barrier(self.bounds.request_timeout);
-        tokio::select! {
-            done = barrier => done.map_err(|e| status(match e { NodeError::TimedOut => Refusal::TimedOut, e => of_node(&e) })),
-            () = self.shutdown.cancelled() => Err(status(Refusal::Stopped)),
-        }
+        let done = tokio::select! {
+            done = barrier => done.map_err(|e| of_node(&e)),
+            () = self.shutdown.cancelled() => Err(Refusal::Stopped),
+        };
+        slow::passed(Phase::Current);
+        self.meters.read_barrier(began.elapsed() > self.bounds.slow_request, done.is_ok());
+        done.map_err(status)
     }
 
     /// Whose token it is.

@@ -1,5 +1,6 @@
 //! The state machine as replication uses it.
 
+use crate::meters::Meters;
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};
@@ -8,12 +9,14 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::time::Instant;
 
 /// The rows that are being installed.
-const INSTALLING: &str = "installing.rows";
+pub(crate) const INSTALLING: &str = "installing.rows";
 
 /// Applies entries to the machine.
-pub(crate) struct Glue(pub Arc<Machine>);
+pub(crate) struct Glue(pub Arc<Machine>, pub Arc<Meters>);
 
 #[async_trait]
 impl StateMachine for Glue {
@@ -33,7 +36,10 @@ impl StateMachine for Glue {
     }
 
     async fn flush(&self) -> Result<(), String> {
-        self.0.flush().await.map_err(|e| e.to_string())
+        let began = Instant::now();
+        let flushed = self.0.flush().await.map_err(|e| e.to_string());
+        self.1.snapshot_saves.observe(began.elapsed());
+        flushed
     }
 
     async fn picture(&self) -> Result<Box<dyn Rows>, String> {
@@ -47,7 +53,10 @@ impl StateMachine for Glue {
         std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
         let folder = kept.parent().unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| e.to_string())?;
-        self.install_kept(&kept).await
+        self.1.installing.store(1, Ordering::Relaxed);
+        let installed = self.install_kept(&kept).await;
+        self.1.installing.store(0, Ordering::Relaxed);
+        installed
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod accept;
 mod bootstrap;
+mod check;
 mod core;
+mod describe;
 mod glue;
 mod grpc;
 mod health;
@@ -17,7 +19,9 @@ mod offline;
 mod peer_tls;
 mod questions;
 mod quota;
+mod rebuild;
 mod settings;
+mod slow;
 mod start;
 mod streams;
 mod tasks;

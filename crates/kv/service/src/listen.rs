@@ -4,7 +4,8 @@ use crate::core::Core;
 use crate::grpc;
 use crate::http_pages;
 use crate::intake::{Guarded, Held};
-use crate::meters::{Call, Meters};
+use crate::meters::Call;
+use crate::slow;
 use crate::streams::RequestBody;
 use crate::unary;
 use crate::urls::ServerUrl;
@@ -17,18 +18,22 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
+use kv_raft::{Directory, Metered};
 use std::convert::Infallible;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::ServiceExt;
+use tracing::Instrument;
 
 /// A bound port.
 pub(crate) struct Port {
@@ -122,7 +127,7 @@ pub(crate) async fn grpc_request<B: RequestBody>(
     if let Some(method) = unary::method(&request) {
         return unary::answer(core, method, request).await;
     }
-    let call = Meters::call(request.uri().path());
+    let end = Ended::new(core.clone(), Call::of(request.uri().path()));
     let by_hand = match request.uri().path() {
         _ if unary::compressed(request.headers()) => None,
         grpc::watch::PATH => Some(grpc::watch::watch as Streamed<B>),
@@ -131,19 +136,25 @@ pub(crate) async fn grpc_request<B: RequestBody>(
     };
     if let Some(answer) = by_hand {
         let response = answer(&core, request).unwrap_or_else(Status::into_http);
-        return watched(core, call, response);
+        return watched(end, response);
     }
-    // Routing does not fail: an unknown method is answered as such.
+    let span = tracing::debug_span!("call", method = request.uri().path());
     let held = Held::of(&core, request.extensions());
-    let Ok(response) = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body)))).await;
-    watched(core, call, response)
+    let routed = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
+    // Routing does not fail: an unknown method is answered as such.
+    let (Ok(response), notes) = slow::followed(routed).instrument(span).await;
+    if let Some(call) = end.call.filter(|call| call.is_prompt()) {
+        let code = response.headers().get("grpc-status");
+        let code = code.map_or(tonic::Code::Ok, |code| tonic::Code::from_bytes(code.as_bytes()));
+        slow::report(&core, call, notes, code, String::new);
+    }
+    watched(end, response)
 }
 
 /// A call whose answers are a stream.
 type Streamed<B> = fn(&Arc<Core>, Request<B>) -> Result<Response<Body>, Status>;
 
-fn watched(core: Arc<Core>, call: Call, response: Response<Body>) -> Response<Body> {
-    let end = Ended { core, call: Some(call) };
+fn watched(end: Ended, response: Response<Body>) -> Response<Body> {
     if let Some(code) = response.headers().get("grpc-status") {
         let code = code.clone();
         end.finish(code.as_bytes());
@@ -156,16 +167,22 @@ fn watched(core: Arc<Core>, call: Call, response: Response<Body>) -> Response<Bo
 struct Ended {
     core: Arc<Core>,
     call: Option<Call>,
+    began: Instant,
 }
 
 impl Ended {
+    fn new(core: Arc<Core>, call: Call) -> Self {
+        core.meters.started(call);
+        Ended { core, call: Some(call), began: Instant::now() }
+    }
+
     fn finish(mut self, code: &[u8]) {
         self.count(code);
     }
 
     fn count(&mut self, code: &[u8]) {
         if let Some(call) = self.call.take() {
-            self.core.meters.handled(call, tonic::Code::from_bytes(code));
+            self.core.meters.handled(call, tonic::Code::from_bytes(code), self.began.elapsed());
         }
     }
 }
@@ -195,7 +212,7 @@ impl http_body::Body for Watched {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
                     let sent = &self.end.core.meters.sent;
-                    sent.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
+                    sent.fetch_add(data.len() as u64, Ordering::Relaxed);
                 }
                 if let Some(code) = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status")) {
                     let code = code.clone();
@@ -227,32 +244,58 @@ pub(crate) async fn serve_pages(
     base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
 }
 
+/// What answers other members, and who they are.
+#[derive(Clone)]
+pub(crate) struct PeerSide {
+    pub routes: Routes,
+    pub directory: Arc<Directory>,
+}
+
 /// Serves members, as soon as there is something to serve them with.
 pub(crate) async fn serve_peers(
     port: Port,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
-    routes: Arc<OnceLock<Routes>>,
+    side: Arc<OnceLock<PeerSide>>,
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let routes = routes.get().cloned();
-        async move { Ok::<_, Infallible>(peer_request(routes, request).await) }
+        let side = side.get().cloned();
+        async move { Ok::<_, Infallible>(peer_request(side, request).await) }
     });
     base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
 }
 
-async fn peer_request(routes: Option<Routes>, request: Request<Incoming>) -> Response<Body> {
+async fn peer_request(side: Option<PeerSide>, request: Request<Incoming>) -> Response<Body> {
     let plain = |code, text: &'static str| {
         let mut response =
             Response::new(Body::new(Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {})));
         *response.status_mut() = code;
         response
     };
-    match routes {
+    match side {
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         Some(_) if !is_grpc(request.headers()) => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
-        Some(routes) => match routes.oneshot(request.map(Body::new)).await {
-            Ok(response) => response,
-        },
+        Some(side) => answer_peer(side, request).await,
     }
+}
+
+/// Answers a call of another member, and counts its bytes if it is known.
+async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Body> {
+    let sender = kv_raft::sender(request.headers());
+    let Some(traffic) = sender.and_then(|sender| side.directory.traffic(sender)) else {
+        let Ok(response) = side.routes.oneshot(request.map(Body::new)).await;
+        return response;
+    };
+    let sent = traffic.clone();
+    let count = move |bytes| {
+        traffic.received.fetch_add(bytes, Ordering::Relaxed);
+    };
+    let request = request.map(|body| Body::new(Metered::new(body, count)));
+    // Routing does not fail.
+    let Ok(response) = side.routes.oneshot(request).await;
+    response.map(|body| {
+        Body::new(Metered::new(body, move |bytes| {
+            sent.sent.fetch_add(bytes, Ordering::Relaxed);
+        }))
+    })
 }

@@ -47,7 +47,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     let directory = Directory::new();
     tasks::fill_directory(&directory, &machine, &initial);
     let spool = config.spool.clone();
-    let glue = Arc::new(Glue(machine.clone()));
+    let glue = Arc::new(Glue(machine.clone(), meters.clone()));
     glue.resume(&spool).await.map_err(|reason| {
         anyhow::anyhow!(
             "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \
@@ -119,6 +119,8 @@ impl Member {
             bcrypt_cost: 4,
             client_cert_auth: false,
             max_learners: 1,
+            slow_request: Duration::MAX,
+            slow_apply: Duration::MAX,
         };
         let (meters, jwt) = (Arc::default(), None);
         let parts =

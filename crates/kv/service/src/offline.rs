@@ -1,4 +1,4 @@
-//! Commands that need no server: snapshot files and data folders.
+//! Commands that need no server: snapshot files, and data folders made of them.
 
 use crate::bootstrap::{cluster_id, initial_members};
 use crate::interchange::{self, FileStatus};
@@ -6,11 +6,10 @@ use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
 use anyhow::{Context, Result, bail};
 use kv_engine::{Batch, Engine, Table};
 use kv_machine::{Members, Place, seed};
-use kv_mvcc::Store;
 use kv_wal::{DataFolder, Identity, Wal};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 const CACHE: u64 = 32 << 20;
@@ -24,7 +23,7 @@ pub(crate) fn snapshot(command: SnapshotCommand) -> Result<()> {
     }
 }
 
-fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
@@ -103,25 +102,4 @@ fn fill(
     engine.write(batch)?;
     engine.flush()?;
     Ok(())
-}
-
-/// Verifies a data folder: its identity, every frame of its log, every record of its state.
-pub(crate) fn check(path: &Path) -> Result<()> {
-    if !path.is_dir() {
-        bail!("{} is not a folder", path.display());
-    }
-    let folder = DataFolder::open(path)?;
-    let identity = folder.identity().with_context(|| format!("{} is not a data folder of kvstore", path.display()))?;
-    let (_wal, contents) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
-    let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
-    let store = Store::open(engine, 0)?;
-    let (hash, revision, compacted) = store.hash(0)?;
-    print(&format!(
-        "member {:x} of cluster {:x}: log with {} entries{}, state at revision {revision} (compacted at {compacted}), {} keys, hash {hash}",
-        identity.member,
-        identity.cluster,
-        contents.entries.len(),
-        contents.torn.map_or(String::new(), |bytes| format!(" (and {bytes} bytes of a torn write)")),
-        store.sizes().keys,
-    ))
 }

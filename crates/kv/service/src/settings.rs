@@ -55,8 +55,6 @@ pub const IGNORED_FLAGS: &[&str] = &[
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
     "metrics",
-    "warning-apply-duration",
-    "experimental-warning-apply-duration",
     "experimental-memory-mlock",
     "experimental-bootstrap-defrag-threshold-megabytes",
     "compact-hash-check-time",
@@ -110,6 +108,9 @@ pub(crate) enum Subcommand {
         /// The data folder
         #[arg(long)]
         data_dir: PathBuf,
+        /// Where a copy of the state is made to look at [default: the system's folder for temporary files]
+        #[arg(long)]
+        work_dir: Option<PathBuf>,
     },
 }
 
@@ -270,6 +271,22 @@ pub(crate) struct Serve {
         default_value = "10m"
     )]
     pub watch_progress_notify_interval: String,
+    /// A request whose command takes longer to be applied is told in the log with its phases
+    #[arg(
+        long,
+        alias = "experimental-warning-apply-duration",
+        env = "ETCD_WARNING_APPLY_DURATION",
+        default_value = "100ms"
+    )]
+    pub warning_apply_duration: String,
+    /// A request that takes longer is told in the log with its phases
+    #[arg(
+        long,
+        alias = "experimental-warning-unary-request-duration",
+        env = "ETCD_WARNING_UNARY_REQUEST_DURATION",
+        default_value = "300ms"
+    )]
+    pub warning_unary_request_duration: String,
     /// Tokens of authenticated users: simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
     #[arg(long, env = "ETCD_AUTH_TOKEN", default_value = "simple")]
     pub auth_token: String,
@@ -342,13 +359,15 @@ pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duratio
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
         let (name, tail) = tail.split_at(letters);
         let seconds = match name {
             "h" => 3600.0,
             "m" => 60.0,
             "s" => 1.0,
-            "ms" => 0.001,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
             _ => bail!("--{flag}: {text:?} is not a time like 1h30m"),
         };
         let Ok(number) = number.parse::<f64>() else { bail!("--{flag}: {text:?} is not a time like 1h30m") };
@@ -375,6 +394,7 @@ mod tests {
         assert_eq!(duration("x", "1h30m", hour).unwrap(), hour * 3 / 2);
         assert_eq!(duration("x", "2", hour).unwrap(), hour * 2);
         assert_eq!(duration("x", "500ms", hour).unwrap(), Duration::from_millis(500));
+        assert_eq!(duration("x", "1s5µs1ns", hour).unwrap(), Duration::from_nanos(1_000_005_001));
         assert!(duration("x", "soon", hour).unwrap_err().to_string().contains("soon"));
     }
 }

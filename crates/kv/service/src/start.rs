@@ -3,19 +3,20 @@
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
 use crate::jwt::Jwt;
-use crate::listen::{self, Port};
+use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
 use crate::meters::Meters;
+use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
 use crate::tasks;
 use crate::urls;
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
-use kv_engine::{Engine, Kind, MemoryEngine};
-use kv_machine::{Machine, Options};
+use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
+use kv_machine::Options;
 use kv_raft::{Config, PeerTls};
 use kv_wal::{Contents, DataFolder, Wal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,7 +27,9 @@ const DEFAULT_QUOTA: u64 = 2 << 30;
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     match flags.command {
         Some(Subcommand::Snapshot(command)) => crate::offline::snapshot(command),
-        Some(Subcommand::Check { data_dir }) => crate::offline::check(&data_dir),
+        Some(Subcommand::Check { data_dir, work_dir }) => {
+            crate::check::check(&data_dir, &work_dir.unwrap_or_else(std::env::temp_dir))
+        }
         None => serve(flags.serve, shutdown).await,
     }
 }
@@ -72,6 +75,12 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
         bcrypt_cost: flags.bcrypt_cost,
         client_cert_auth: flags.client_cert_auth,
         max_learners: flags.max_learners,
+        slow_request: duration(
+            "warning-unary-request-duration",
+            &flags.warning_unary_request_duration,
+            Duration::from_nanos(1),
+        )?,
+        slow_apply: duration("warning-apply-duration", &flags.warning_apply_duration, Duration::from_nanos(1))?,
     })
 }
 
@@ -129,17 +138,13 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     })
 }
 
-fn open_engine(flags: &Serve, folder: &DataFolder) -> Result<Arc<dyn Engine>> {
+fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
     Ok(match flags.engine {
         EngineKind::Memory => Arc::new(MemoryEngine::default()),
-        EngineKind::Auto => in_files(flags, folder, None)?,
-        EngineKind::Fjall => in_files(flags, folder, Some(Kind::Fjall))?,
-        EngineKind::Sled => in_files(flags, folder, Some(Kind::Sled))?,
+        EngineKind::Auto => kv_engine::open(path, None, flags.engine_cache_bytes)?,
+        EngineKind::Fjall => kv_engine::open(path, Some(Kind::Fjall), flags.engine_cache_bytes)?,
+        EngineKind::Sled => kv_engine::open(path, Some(Kind::Sled), flags.engine_cache_bytes)?,
     })
-}
-
-fn in_files(flags: &Serve, folder: &DataFolder, wanted: Option<Kind>) -> Result<Arc<dyn Engine>> {
-    Ok(kv_engine::open(&folder.below("member/state")?, wanted, flags.engine_cache_bytes)?)
 }
 
 async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
@@ -166,7 +171,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
     // Set once, here.
-    let _ = routes.set(member::peer_routes(&core));
+    let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
     for port in std::mem::take(&mut plan.metrics_ports) {
@@ -235,8 +240,22 @@ async fn build(
         own_thread: true,
         token_ttl: Duration::from_secs(flags.auth_token_ttl),
         on_store,
+        slow_apply: plan.bounds.slow_apply,
     };
-    let machine = Machine::open(open_engine(flags, folder)?, options)?;
+    let others = bootstrap.members.iter().filter(|member| member.id != identity.member && member.name != flags.name);
+    let around = Around {
+        folder,
+        identity,
+        others: others.flat_map(|member| member.peer_ur_ls.clone()).collect(),
+        tls: &plan.outgoing_tls,
+        purged: Around::purged(&contents),
+    };
+    let state = folder.below("member/state")?;
+    let open = || open_engine(flags, &state);
+    let machine = tokio::select! {
+        opened = around.machine(&open, options) => opened?,
+        () = shutdown.cancelled() => bail!("stopped before the state was there again"),
+    };
     let owner = machine.members(|members| members.get(identity.member).map(|member| member.name.clone()));
     bootstrap::check_member(flags, folder.path(), identity, &bootstrap.members, owner.as_deref())?;
     let leave: Leave = Arc::default();

@@ -4,9 +4,11 @@
 //! What is unusual (compression) is left to the framework. Answers and refusals are the same either way.
 
 use crate::core::Core;
+use crate::describe;
 use crate::grpc::kv;
 use crate::intake::{self, Held};
 use crate::meters::{Call, Meters};
+use crate::slow::{self, Phase};
 use crate::streams::{PREFIX, RequestBody, announced, too_large};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::request::Parts;
@@ -21,9 +23,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
+use tracing::Instrument;
 
 /// The methods that are answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +58,21 @@ pub(crate) fn compressed(headers: &HeaderMap) -> bool {
 }
 
 /// Counts a call when it ends, however that is.
-struct Counting<'a>(&'a Meters, Option<Call>);
+struct Counting<'a> {
+    meters: &'a Meters,
+    call: Option<Call>,
+    began: Instant,
+}
 
-impl Counting<'_> {
+impl<'a> Counting<'a> {
+    fn new(meters: &'a Meters, call: Call) -> Self {
+        meters.started(call);
+        Counting { meters, call: Some(call), began: Instant::now() }
+    }
+
     fn end(&mut self, code: tonic::Code) {
-        if let Some(call) = self.1.take() {
-            self.0.handled(call, code);
+        if let Some(call) = self.call.take() {
+            self.meters.handled(call, code, self.began.elapsed());
         }
     }
 }
@@ -73,28 +86,40 @@ impl Drop for Counting<'_> {
 /// Answers a call.
 pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, request: Request<B>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let mut counting = Counting(&core.meters, Some(Meters::call(parts.uri.path())));
-    match carry_out(&core, method, parts, body).await {
+    let call = Call::of(parts.uri.path());
+    let mut counting = Counting::new(&core.meters, call);
+    let span = tracing::debug_span!("call", method = call.path());
+    let mut came = Bytes::new();
+    let (result, notes) = slow::followed(carry_out(&core, method, parts, body, &mut came)).instrument(span).await;
+    let code = result.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
+    slow::report(&core, call, notes, code, || describe::call(method, &came, result.as_ref().ok()));
+    counting.end(code);
+    match result {
         Ok(message) => {
-            counting.end(tonic::Code::Ok);
             core.meters.sent.fetch_add(message.len() as u64, Ordering::Relaxed);
             let mut response = Response::new(Body::new(Answer { message: Some(message), over: false }));
             let kind = HeaderValue::from_static("application/grpc");
             response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
             response
         }
-        Err(status) => {
-            counting.end(status.code());
-            status.into_http()
-        }
+        Err(status) => status.into_http(),
     }
 }
 
-async fn carry_out(core: &Core, method: Method, parts: Parts, body: impl RequestBody) -> Result<Bytes, Status> {
+/// `came` is set to the request's message, for whoever has to tell of it.
+async fn carry_out(
+    core: &Core,
+    method: Method,
+    parts: Parts,
+    body: impl RequestBody,
+    came: &mut Bytes,
+) -> Result<Bytes, Status> {
     // Held until it is carried out.
     let mut held = Held::of(core, &parts.extensions);
     let received = tokio::time::timeout(intake::DEADLINE, receive(core, &mut held, body)).await;
     let message = received.unwrap_or_else(|_| Err(intake::too_slow()))?;
+    slow::passed(Phase::Received);
+    *came = message.clone();
     let caller = caller(core, parts)?;
     match method {
         Method::Range => kv::encoded_range(core, &caller, &decode::<RangeRequest>(message)?).await,

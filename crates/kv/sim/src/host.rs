@@ -197,6 +197,7 @@ impl Boot {
             own_thread: false,
             token_ttl: Duration::from_secs(300),
             on_store: Arc::new(|_| {}),
+            slow_apply: Duration::MAX,
         };
         let machine = Machine::open(Arc::new(self.engine.clone()), options)?;
         let sync_micros = Arc::new(AtomicU64::new(0));

@@ -71,7 +71,7 @@ pub enum FolderError {
 pub struct DataFolder {
     path: PathBuf,
     identity: Option<Identity>,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl DataFolder {
@@ -87,12 +87,23 @@ impl DataFolder {
             .mode(0o600)
             .open(path.join(LOCK))
             .map_err(failed)?;
-        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(FolderError::InUse { path: path.to_path_buf() });
-            }
-            Err(e) => return Err(failed(e.into())),
+        exclusively(&lock, path)?;
+        let identity = read_identity(&path.join(IDENTITY))?;
+        Ok(DataFolder { path: path.to_path_buf(), identity, _lock: Some(lock) })
+    }
+
+    /// Reads whose an existing folder is, without changing anything; no process may have it, and none gets it meanwhile.
+    pub fn look(path: &Path) -> Result<Self, FolderError> {
+        let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
+        fs::read_dir(path).map_err(failed)?;
+        foreign(path)?;
+        let lock = match File::open(path.join(LOCK)) {
+            Ok(lock) => Some(lock),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e)),
+        };
+        if let Some(lock) = &lock {
+            exclusively(lock, path)?;
         }
         let identity = read_identity(&path.join(IDENTITY))?;
         Ok(DataFolder { path: path.to_path_buf(), identity, _lock: lock })
@@ -135,6 +146,14 @@ impl DataFolder {
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+fn exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
+    match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(FolderError::InUse { path: path.to_path_buf() }),
+        Err(e) => Err(FolderError::Io { path: path.to_path_buf(), source: e.into() }),
     }
 }
 

@@ -15,6 +15,6 @@ mod writer;
 
 pub use disk::{Disk, DiskFile, FileSystem};
 pub use folder::{DataFolder, FolderError, Identity};
-pub use recover::{Contents, WalError};
+pub use recover::{Contents, WalError, look};
 pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};
 pub use writer::{Frame, Writer};

@@ -1,6 +1,6 @@
 //! Reading the segments back: what the log holds, and which damage is a torn write and which is not.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, FileSystem};
 use crate::files;
 use crate::frame::{self, Record};
 use bytes::Bytes;
@@ -32,6 +32,15 @@ pub enum WalError {
         path: PathBuf,
         /// Where the damage begins.
         offset: u64,
+    },
+    /// There is no segment at all.
+    #[error(
+        "there is no log in {path}; restore this member from a snapshot (kvstore snapshot restore), or, in a cluster, \
+         remove it with `member remove`, empty its data folder and add it again"
+    )]
+    Empty {
+        /// Folder.
+        path: PathBuf,
     },
     /// A whole segment is absent.
     #[error(
@@ -76,7 +85,20 @@ pub(crate) struct Recovered {
     pub offset: u64,
 }
 
-pub(crate) fn recover(disk: &dyn Disk, folder: &Path) -> Result<Recovered, WalError> {
+/// Reads a file as a whole.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Bytes>;
+
+/// What the log in a folder holds, looked at without changing or locking anything. A folder without a log is refused.
+pub fn look(folder: &Path) -> Result<Contents, WalError> {
+    let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
+    if !folder.exists() || files::list(&FileSystem, folder).map_err(failed)?.is_empty() {
+        return Err(WalError::Empty { path: folder.to_path_buf() });
+    }
+    let read = |path: &Path| std::fs::read(path).map(Bytes::from);
+    recover(&FileSystem, folder, &read).map(|found| found.contents)
+}
+
+pub(crate) fn recover(disk: &dyn Disk, folder: &Path, read: ReadFile<'_>) -> Result<Recovered, WalError> {
     let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
     let segments = files::list(disk, folder).map_err(failed)?;
     let mut found = Recovered {
@@ -93,21 +115,27 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path) -> Result<Recovered, WalEr
             return Err(WalError::Missing { path });
         }
         let last = number + 1 == found.segments.len();
-        read_segment(disk, &mut found, &path, first, last)?;
+        read_segment(read, &mut found, &path, first, last)?;
     }
     Ok(found)
 }
 
-fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
+pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
     let file = disk.open(path)?;
     let mut bytes = vec![0; usize::try_from(file.size()?).unwrap_or(usize::MAX)];
     file.read_at(&mut bytes, 0)?;
     Ok(bytes.into())
 }
 
-fn read_segment(disk: &dyn Disk, found: &mut Recovered, path: &Path, first: u64, last: bool) -> Result<(), WalError> {
+fn read_segment(
+    read: ReadFile<'_>,
+    found: &mut Recovered,
+    path: &Path,
+    first: u64,
+    last: bool,
+) -> Result<(), WalError> {
     let failed = |source| WalError::Io { path: path.to_path_buf(), doing: "read", source };
-    let bytes = read_whole(disk, path).map_err(failed)?;
+    let bytes = read(path).map_err(failed)?;
     let mut offset = 0;
     while let Some(frame) = next_frame(&bytes, offset, found.sequence) {
         for (at, record) in frame.records {

@@ -1,7 +1,7 @@
 //! The log as others see it.
 
 use crate::disk::{Disk, DiskFile, FileSystem};
-use crate::recover::{Contents, Place, Recovered, WalError, recover};
+use crate::recover::{Contents, Place, Recovered, WalError, read_whole, recover};
 use crate::writer::{Request, Writer};
 use crate::{files, frame};
 use bytes::Bytes;
@@ -152,7 +152,7 @@ impl Wal {
     ) -> Result<(Wal, Contents, Writer), WalError> {
         let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
         disk.make_folder(folder).map_err(failed)?;
-        let mut recovered = recover(&*disk, folder)?;
+        let mut recovered = recover(&*disk, folder, &|path| read_whole(&*disk, path))?;
         let last = open_last(&*disk, folder, segment_bytes, &mut recovered).map_err(failed)?;
         let contents = std::mem::take(&mut recovered.contents);
         let mut state = State {

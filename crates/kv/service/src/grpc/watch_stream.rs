@@ -87,6 +87,7 @@ impl WatchStream {
     pub async fn run<B: RequestBody>(mut self, mut requests: Requests<WatchRequest, B>) {
         let core = self.core.clone();
         loop {
+            self.hub.has_watchers(self.watchers.len());
             let behind = self.watchers.values().any(|watching| !watching.joined);
             let wants_progress = self.watchers.values().any(|watching| watching.progress);
             let step = tokio::select! {

@@ -1,0 +1,31 @@
+//! Getting the state of another member before taking part, for a member that has lost its own.
+
+use crate::node::{Node, NodeError};
+use crate::pb;
+use crate::server;
+use crate::transport::{PeerTls, Transport, sign};
+use std::path::{Path, PathBuf};
+
+impl Node {
+    /// Gets the state of the member at a URL into a file of rows in `spool`, as `identity`'s (cluster, member). Nothing if
+    /// that member has not applied `least` yet.
+    pub async fn fetch_state(
+        url: &str,
+        tls: PeerTls,
+        (cluster, member): (u64, u64),
+        least: u64,
+        spool: &Path,
+    ) -> Result<Option<PathBuf>, NodeError> {
+        let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
+        let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
+        let mut request = tonic::Request::new(pb::Nothing {});
+        sign(request.metadata_mut(), cluster, member, 0);
+        let mut stream = client.picture(request).await.map_err(|status| failed(&status))?.into_inner();
+        let head = stream.message().await.map_err(|status| failed(&status))?.and_then(|first| first.head);
+        let applied = head.and_then(|head| head.last).map_or(0, |last| last.index);
+        if applied < least {
+            return Ok(None);
+        }
+        server::receive(spool, stream, || {}).await.map(Some).map_err(|status| failed(&status))
+    }
+}

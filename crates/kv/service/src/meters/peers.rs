@@ -1,0 +1,53 @@
+//! What goes between this member and the others.
+
+use super::page::Page;
+use kv_raft::{Directory, Histogram, Traffic};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Counter = (&'static str, &'static str, &'static str, fn(&Traffic) -> u64);
+type Times = (&'static str, &'static str, &'static str, fn(&Traffic) -> &Histogram);
+
+fn load(value: &AtomicU64) -> u64 {
+    value.load(Ordering::Relaxed)
+}
+
+/// Name, explanation, label, and what is counted.
+const COUNTERS: [Counter; 7] = [
+    ("etcd_network_peer_sent_bytes_total", "Bytes sent to members.", "To", |t| load(&t.sent)),
+    ("etcd_network_peer_received_bytes_total", "Bytes received from members.", "From", |t| load(&t.received)),
+    ("etcd_network_peer_sent_failures_total", "Calls to members that failed.", "To", |t| load(&t.failures)),
+    ("etcd_network_snapshot_send_success", "States sent.", "To", |t| t.snapshots_sent.count()),
+    ("etcd_network_snapshot_send_failures", "States not sent.", "To", |t| load(&t.snapshots_not_sent)),
+    ("etcd_network_snapshot_receive_success", "States received.", "From", |t| t.snapshots_received.count()),
+    ("etcd_network_snapshot_receive_failures", "States not received.", "From", |t| load(&t.snapshots_not_received)),
+];
+
+const TIMES: [Times; 3] = [
+    ("etcd_network_peer_round_trip_time_seconds", "Time of calls to members.", "To", |t| &t.round_trips),
+    ("etcd_network_snapshot_send_total_duration_seconds", "Time to send states.", "To", |t| &t.snapshots_sent),
+    ("etcd_network_snapshot_receive_total_duration_seconds", "Time to receive.", "From", |t| &t.snapshots_received),
+];
+
+pub(super) fn write(page: &mut Page, member: u64, directory: &Directory) {
+    let all = directory.all_traffic();
+    let others: Vec<(&u64, &Arc<Traffic>)> = all.iter().filter(|(id, _)| **id != member).collect();
+    for (name, help, label, count) in COUNTERS {
+        page.head(name, help, "counter");
+        for (id, traffic) in &others {
+            page.labelled(name, &format!("{label}=\"{id:x}\""), count(traffic) as f64);
+        }
+    }
+    for (name, help, label, times) in TIMES {
+        page.head(name, help, "histogram");
+        for (id, traffic) in &others {
+            page.buckets(name, &format!("{label}=\"{id:x}\""), times(traffic));
+        }
+    }
+    let labels = |id: u64| format!("Local=\"{member:x}\",Remote=\"{id:x}\"");
+    page.head("etcd_network_active_peers", "Members that answer.", "gauge");
+    for (id, _) in &others {
+        let active = directory.health(**id).is_some_and(|health| health.active_since.is_some());
+        page.labelled("etcd_network_active_peers", &labels(**id), f64::from(u8::from(active)));
+    }
+}

@@ -1,0 +1,144 @@
+//! A state that can't be read: it is set aside, and comes back from the log, or else from another member.
+//!
+//! The log stays as it is: what this member has promised is in it, so nothing that it acknowledged or voted is forgotten. A
+//! state that is behind its log (its folder was removed, or setting it aside was interrupted) is treated in the same way.
+
+use crate::glue::Glue;
+use anyhow::{Context, Result, bail};
+use kv_engine::{Engine, EngineError};
+use kv_machine::{Machine, MachineError, Options};
+use kv_raft::{Node, PeerTls, StateMachine};
+use kv_wal::{Contents, DataFolder, Identity};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const STATE: &str = "member/state";
+/// Between two rounds of asking the other members.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Where a lost state can come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Every entry there ever was is in the log.
+    Log,
+    /// The log begins later: another member has what is missing.
+    Members,
+    /// There is no other member.
+    Nowhere,
+}
+
+fn source(purged: Option<u64>, others: bool) -> Source {
+    match purged {
+        None => Source::Log,
+        Some(_) if others => Source::Members,
+        Some(_) => Source::Nowhere,
+    }
+}
+
+/// What is known about the member when its state is opened.
+pub(crate) struct Around<'a> {
+    pub folder: &'a DataFolder,
+    pub identity: Identity,
+    /// Peer URLs of other members.
+    pub others: Vec<String>,
+    pub tls: &'a PeerTls,
+    /// Up to where the log was cut off.
+    pub purged: Option<u64>,
+}
+
+impl Around<'_> {
+    pub fn purged(contents: &Contents) -> Option<u64> {
+        contents.purged.as_ref().map(|(index, _)| *index)
+    }
+
+    /// Opens the state, or a new one in the place of one that makes no sense.
+    pub async fn machine(
+        &self,
+        open: &(dyn Fn() -> Result<Arc<dyn Engine>, EngineError> + Sync),
+        options: Options,
+    ) -> Result<Arc<Machine>> {
+        let opened = open().map_err(MachineError::from).and_then(|engine| Machine::open(engine, options.clone()));
+        let machine = match opened {
+            Ok(machine) => machine,
+            Err(error) if error.is_damage() => {
+                self.set_aside(&error)?;
+                Machine::open(open()?, options)?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let least = self.purged.unwrap_or_default();
+        if machine.incomplete() || machine.applied_index() >= least {
+            return Ok(machine);
+        }
+        if source(self.purged, !self.others.is_empty()) == Source::Nowhere {
+            let path = self.folder.path().join(STATE);
+            bail!("the state in {} is behind the log, {REMEDY}", path.display());
+        }
+        self.fetch(&machine, least).await?;
+        Ok(machine)
+    }
+
+    fn set_aside(&self, error: &MachineError) -> Result<()> {
+        let state = self.folder.path().join(STATE);
+        let source = source(self.purged, !self.others.is_empty());
+        if source == Source::Nowhere {
+            bail!("{error}; {REMEDY}");
+        }
+        let date = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        let aside = state.with_file_name(format!("state-damaged-{date}"));
+        std::fs::rename(&state, &aside)
+            .with_context(|| format!("the damaged state can't be set aside as {}", aside.display()))?;
+        // The new one is made where the old one was.
+        self.folder.below(STATE)?;
+        let from = if source == Source::Log { "the log" } else { "another member" };
+        tracing::error!(
+            %error,
+            aside = %aside.display(),
+            "the state can't be read; it is set aside, and made again from {from}. Remove what is set aside when it is not needed any more"
+        );
+        Ok(())
+    }
+
+    /// Installs the state of the first member that has one that is new enough. Asks until there is one.
+    async fn fetch(&self, machine: &Arc<Machine>, least: u64) -> Result<()> {
+        let spool = self.folder.below("member/received")?;
+        tracing::warn!("the state is behind the log; asking the other members for theirs");
+        for round in 0.. {
+            for url in &self.others {
+                let identity = (self.identity.cluster, self.identity.member);
+                match Node::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
+                    Ok(Some(rows)) => return install(machine, &rows).await,
+                    Ok(None) => tracing::debug!(url, "the member is behind itself"),
+                    Err(error) if round % 10 == 0 => tracing::warn!(url, %error, "no state from this member yet"),
+                    Err(error) => tracing::debug!(url, %error, "no state from this member yet"),
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+}
+
+const REMEDY: &str = "the log begins later than it ends, and there is no other member to get it from: restore this member from a \
+                      snapshot (kvstore snapshot restore)";
+
+async fn install(machine: &Arc<Machine>, rows: &Path) -> Result<()> {
+    let installed = Glue(machine.clone(), Arc::default()).install(rows).await;
+    installed.map_err(|reason| anyhow::anyhow!("the state of another member can't be installed: {reason}"))?;
+    tracing::info!(entry = machine.applied_index(), "the state is there again");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_enough_only_from_its_first_entry_on() {
+        assert_eq!(source(None, true), Source::Log);
+        assert_eq!(source(None, false), Source::Log);
+        assert_eq!(source(Some(7), true), Source::Members);
+        assert_eq!(source(Some(7), false), Source::Nowhere);
+    }
+}

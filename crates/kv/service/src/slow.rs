@@ -1,0 +1,139 @@
+//! Where the time of a call goes: its phases are noted as it passes them, and told in one line if it took long.
+//!
+//! The notes travel with the task, so that what is on the way (a read barrier, a proposal) notes its phase without
+//! everything in between having to know. A quick call costs a few looks at the clock and nothing else.
+
+use crate::core::Core;
+use crate::meters::Call;
+use std::cell::Cell;
+use std::fmt::Write;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a call has behind it. In the order in which a call passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The request is there as a whole.
+    Received,
+    /// A read sees everything that was acknowledged before it.
+    Current,
+    /// The command is on its way into the log.
+    Proposed,
+    /// It is committed, and its turn to be applied has come.
+    Committed,
+    /// It is applied.
+    Applied,
+}
+
+const PHASES: [(Phase, &str); 5] = [
+    (Phase::Received, "received"),
+    (Phase::Current, "waited for read barrier"),
+    (Phase::Proposed, "proposed"),
+    (Phase::Committed, "committed"),
+    (Phase::Applied, "applied"),
+];
+
+/// When a call began, and when it passed which phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notes {
+    pub began: Instant,
+    passed: [Option<Instant>; PHASES.len()],
+}
+
+tokio::task_local! {
+    static NOTES: Cell<Notes>;
+}
+
+impl Notes {
+    fn new() -> Self {
+        Notes { began: Instant::now(), passed: [None; PHASES.len()] }
+    }
+
+    /// How long the command took to be applied, where it was.
+    fn applying(&self) -> Option<Duration> {
+        let [.., committed, applied] = self.passed;
+        Some(applied?.saturating_duration_since(committed?))
+    }
+
+    /// The phases with the time that each took, and the rest until `end`.
+    fn phases(&self, end: Instant) -> String {
+        let mut text = String::new();
+        let mut since = self.began;
+        let passed = PHASES.iter().zip(self.passed).filter_map(|((_, name), at)| Some((*name, at?)));
+        for (name, at) in passed.chain([("answered", end)]) {
+            let comma = if text.is_empty() { "" } else { ", " };
+            // Writing to a string does not fail.
+            let _ = write!(text, "{comma}{name} {:?}", at.saturating_duration_since(since));
+            since = since.max(at);
+        }
+        text
+    }
+}
+
+/// Notes that the present call has passed a phase.
+pub(crate) fn passed(phase: Phase) {
+    passed_at(phase, Instant::now());
+}
+
+/// As `passed`, at a time that somebody else has noted. Nothing where there is no call.
+pub(crate) fn passed_at(phase: Phase, at: Instant) {
+    let _ = NOTES.try_with(|cell| {
+        let mut notes = cell.get();
+        if let Some(place) = notes.passed.get_mut(phase as usize) {
+            *place = Some(at);
+            cell.set(notes);
+        }
+    });
+}
+
+/// Carries out a call and returns its notes with what came of it.
+pub(crate) async fn followed<T>(call: impl Future<Output = T>) -> (T, Notes) {
+    let noted = async {
+        let result = call.await;
+        (result, NOTES.with(Cell::get))
+    };
+    NOTES.scope(Cell::new(Notes::new()), noted).await
+}
+
+/// Logs a call that took long. `describe` is asked for its request and answer only then.
+pub(crate) fn report(core: &Core, call: Call, notes: Notes, code: tonic::Code, describe: impl FnOnce() -> String) {
+    let end = Instant::now();
+    let took = end.saturating_duration_since(notes.began);
+    let bounds = &core.bounds;
+    let slow = took > bounds.slow_request || notes.applying().is_some_and(|applying| applying > bounds.slow_apply);
+    if !slow && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let (phases, request, method) = (notes.phases(end), describe(), call.path());
+    if slow {
+        tracing::warn!(method, ?took, expected = ?bounds.slow_request, ?code, request, phases, "a request took long");
+    } else {
+        tracing::debug!(method, ?took, ?code, request, phases, "a request was answered");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn phases_are_told_in_order_with_their_times() {
+        let began = Instant::now();
+        let ((), mut notes) = followed(async {
+            passed_at(Phase::Received, began + Duration::from_millis(2));
+            passed_at(Phase::Committed, began + Duration::from_millis(7));
+            passed_at(Phase::Applied, began + Duration::from_millis(8));
+        })
+        .await;
+        notes.began = began;
+        let told = notes.phases(began + Duration::from_millis(9));
+        assert_eq!(told, "received 2ms, committed 5ms, applied 1ms, answered 1ms");
+        assert_eq!(notes.applying(), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn nothing_is_noted_where_there_is_no_call() {
+        passed(Phase::Received);
+        assert!(NOTES.try_with(|_| ()).is_err());
+    }
+}

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""What an operator of kvstore sees and does: slow requests in the log, metrics, checking and repairing a member.
+
+    store_operations.py --bin-dir DIR --work DIR [--only WORD ...]
+"""
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from checks import check, main, until  # noqa: E402
+from members import Context, cluster, end, single  # noqa: E402
+from refused import no_panic  # noqa: E402
+
+
+def metrics(member):
+    """The page as a dictionary: name with labels, value."""
+    with urllib.request.urlopen(f"http://{member.endpoint}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")}
+
+
+def logged(member):
+    with open(member.log) as file:
+        return re.sub(r"\x1b\[[0-9;]*m", "", file.read())
+
+
+@check("operations/slow-requests-are-told-with-their-phases", deadline=60)
+def slow(c):
+    member = single(c, "--warning-unary-request-duration=1ns", "--warning-apply-duration=1ns")
+    try:
+        assert member.put("told/key", "a-secret-value")
+        assert member.get("told/key") == "a-secret-value"
+        told = [line for line in logged(member).splitlines() if "a request took long" in line and "told/key" in line]
+        assert len(told) == 2, told
+        put, get = told
+        for word in ("WARN", "/etcdserverpb.KV/Put", "of 14 bytes", "received ", "proposed ", "committed ", "applied ", "answered "):
+            assert word in put, (word, put)
+        for word in ("/etcdserverpb.KV/Range", "with 1 of 1 keys", "answered "):
+            assert word in get, (word, get)
+        assert "a-secret-value" not in logged(member)
+        assert metrics(member)["etcd_server_slow_apply_total"] > 0
+    finally:
+        end([member])
+
+
+@check("operations/quick-requests-are-not-told", deadline=60)
+def quick(c):
+    member = single(c, "--warning-unary-request-duration=1h", "--warning-apply-duration=1h")
+    try:
+        assert member.put("k", "v")
+        assert "a request took long" not in logged(member)
+        assert metrics(member)["etcd_server_slow_apply_total"] == 0
+    finally:
+        end([member])
+
+
+@check("operations/metrics-have-etcds-names", deadline=90)
+def names(c):
+    members = cluster(c, ["a", "b", "c"])
+    try:
+        leader = next(m for m in members if m.leads())
+        before = metrics(leader)
+        assert leader.put("k", "v") and leader.get("k") == "v"
+        assert leader.etcdctl("del", "k").returncode == 0
+        after = metrics(leader)
+        for name in ("put", "range", "delete"):
+            name = f"etcd_mvcc_{name}_total"
+            assert after[name] == before[name] + 1, (name, before[name], after[name])
+        put = 'grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"'
+        assert after[f"grpc_server_started_total{{{put}}}"] == 1
+        assert after[f'grpc_server_handled_total{{grpc_code="OK",{put}}}'] == 1
+        assert after[f"grpc_server_handling_seconds_count{{{put}}}"] == 1
+        for name in ("peer_sent_bytes_total{To", "peer_received_bytes_total{From", "peer_round_trip_time_seconds_count{To"):
+            found = [value for key, value in after.items() if key.startswith(f"etcd_network_{name}=")]
+            assert len(found) == 2 and all(value > 0 for value in found), (name, found)
+        assert after['etcd_cluster_version{cluster_version="3.6"}'] == 1
+        assert after["process_max_fds"] >= after["process_open_fds"] > 0
+        assert abs(after["process_start_time_seconds"] - time.time()) < 300
+        for name in ("etcd_debugging_mvcc_slow_watcher_total", "etcd_debugging_mvcc_pending_events_total",
+                     "etcd_server_heartbeat_send_failures_total", "etcd_server_read_indexes_failed_total"):
+            assert after[name] == 0, (name, after[name])
+        assert after["etcd_mvcc_db_total_size_in_bytes"] != after["etcd_mvcc_db_total_size_in_use_in_bytes"]
+        assert after["etcd_mvcc_db_total_size_in_bytes"] == after["kvstore_engine_disk_bytes"]
+    finally:
+        end(members)
+
+
+@check("operations/late-heartbeats-and-failed-reads-are-counted", deadline=90)
+def late(c):
+    members = cluster(c, ["a", "b"])
+    try:
+        leader = next(m for m in members if m.leads())
+        leader.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)  # six heartbeats, and less than an election
+        leader.process.send_signal(signal.SIGCONT)
+        until(lambda: metrics(leader)["etcd_server_heartbeat_send_failures_total"] > 0, 10)
+        next(m for m in members if m is not leader).kill()
+        until(lambda: leader.get("k", seconds=15) is None, 40, 0.1, "a read fails without a majority")
+        counted = metrics(leader)
+        assert counted["etcd_server_slow_read_indexes_total"] > 0 and counted["etcd_server_read_indexes_failed_total"] > 0
+        assert any(value > 0 for key, value in counted.items() if key.startswith("etcd_network_peer_sent_failures_total"))
+    finally:
+        end(members)
+
+
+def kvstore(c, *words):
+    return subprocess.run([os.path.join(c.bin_dir, "kvstore"), *words], capture_output=True, text=True, timeout=60)
+
+
+def picture(folder):
+    """Every file with its content and its time, every folder."""
+    found = {}
+    for place, folders, files in os.walk(folder):
+        found.update({os.path.join(place, name): None for name in folders})
+        for name in files:
+            path = os.path.join(place, name)
+            with open(path, "rb") as file:
+                found[path] = (os.stat(path).st_mtime_ns, hashlib.sha256(file.read()).hexdigest())
+    return found
+
+
+def filled(c, count=50, *more):
+    """A member that has stopped, with keys; its data folder."""
+    member = single(c, *more)
+    for number in range(count):
+        assert member.put(f"key{number}", f"value number {number}")
+    member.process.terminate()
+    member.process.wait(20)
+    return member, os.path.join(member.folder, "a")
+
+
+def checked(c, folder):
+    """What `kvstore check` says; it never changes anything."""
+    before = picture(folder)
+    done = kvstore(c, "check", f"--data-dir={folder}", f"--work-dir={c.folder()}")
+    assert picture(folder) == before, "the folder was changed"
+    no_panic(done.stderr)
+    return done
+
+
+def flip(path, text):
+    """Changes a byte in a file, in the middle of a text."""
+    with open(path, "r+b") as file:
+        at = file.read().rindex(text)
+        file.seek(at + 1)
+        file.write(bytes([text[1] ^ 0xff]))
+
+
+@check("operations/check-of-a-good-folder", deadline=60)
+def good(c):
+    member, folder = filled(c)
+    done = checked(c, folder)
+    assert done.returncode == 0, done
+    for word in ("identity: member", "log: ", "state: ", "revision 51", "50 keys", "1 members", "they belong together"):
+        assert word in done.stdout, (word, done.stdout)
+    member.start()
+    during = kvstore(c, "check", f"--data-dir={folder}")
+    member.kill()
+    assert during.returncode == 1 and "in use" in during.stderr, during
+
+
+@check("operations/check-of-damaged-folders", deadline=120)
+def damaged(c):
+    _, folder = filled(c)
+    wal, state = os.path.join(folder, "member/wal"), os.path.join(folder, "member/state")
+    aside = os.path.join(c.folder(), "aside")
+    for part, remedy in ((wal, "snapshot restore"), (state, "start the member")):
+        shutil.move(part, aside)
+        done = checked(c, folder)
+        assert done.returncode == 1 and part in done.stderr and remedy in done.stderr, done
+        shutil.move(aside, part)
+    assert checked(c, folder).returncode == 0
+    log = max(os.path.join(wal, name) for name in os.listdir(wal) if name.endswith(".wal"))
+    flip(log, b"value number 7")
+    done = checked(c, folder)
+    assert done.returncode == 1 and log in done.stderr and "log: DAMAGED" in done.stdout, done
+    # The state alone is looked at, too, where the log is damaged.
+    assert "state: at entry" in done.stdout, done.stdout
+    fresh, other = filled(c, 1)
+    shutil.rmtree(state)
+    shutil.copytree(os.path.join(other, "member/state"), state)
+    damage_state(os.path.join(other, "member/state"))
+    done = checked(c, other)
+    assert done.returncode == 1 and "state: DAMAGED" in done.stdout and "start the member" in done.stderr, done
+
+
+def damage_state(folder):
+    """Overwrites what says which files there are."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(place, name)
+            if not name.endswith("lock"):
+                with open(path, "r+b") as file:
+                    file.write(b"\xff" * min(64, os.path.getsize(path)))
+
+
+def set_aside(folder):
+    return [name for name in os.listdir(os.path.join(folder, "member")) if re.fullmatch(r"state-damaged-\d{8}T\d{6}Z", name)]
+
+
+@check("operations/damaged-state-comes-back-from-the-log", deadline=90)
+def from_the_log(c):
+    member, folder = filled(c)
+    damage_state(os.path.join(folder, "member/state"))
+    member.start()
+    try:
+        assert member.get("key49") == "value number 49" and member.put("more", "x")
+        assert len(set_aside(folder)) == 1 and "made again from the log" in logged(member)
+        member.kill()
+        member.start()
+        assert member.get("key0") == "value number 0" and member.get("more") == "x" and len(set_aside(folder)) == 1
+    finally:
+        end([member])
+
+
+@check("operations/damaged-state-that-nobody-has-is-refused", deadline=90)
+def from_nowhere(c):
+    member, folder = filled(c, 60, "--snapshot-count=10")
+    state = os.path.join(folder, "member/state")
+    damage_state(state)
+    before = picture(state)
+    member.start(wait=False)
+    assert member.process.wait(30) == 1
+    told = logged(member).splitlines()[-1]
+    assert "damaged" in told and "no other member" in told and "kvstore snapshot restore" in told, told
+    assert picture(state) == before and not set_aside(folder)
+    shutil.rmtree(state)
+    member.start(wait=False)
+    assert member.process.wait(30) == 1 and "behind the log" in logged(member).splitlines()[-1], logged(member)[-600:]
+
+
+@check("operations/damaged-state-comes-back-from-the-others", deadline=120)
+def from_the_others(c):
+    members = cluster(c, ["a", "b", "c"], more=("--snapshot-count=10",))
+    try:
+        for number in range(60):
+            assert members[0].put(f"key{number}", f"value number {number}")
+        broken = next(m for m in members if not m.leads())
+        folder = os.path.join(broken.folder, broken.name)
+        until(lambda: broken.get("key59") == "value number 59", 20)
+        broken.process.terminate()
+        broken.process.wait(20)
+        damage_state(os.path.join(folder, "member/state"))
+        others = [m for m in members if m is not broken]
+        assert others[0].put("meanwhile", "x")
+        broken.start()
+        assert until(lambda: broken.get("meanwhile"), 30) == "x" and broken.get("key0") == "value number 0"
+        assert len(set_aside(folder)) == 1 and "made again from another member" in logged(broken)
+        assert "the state is there again" in logged(broken)
+        # It counts again: with it, one of the others can go.
+        others[0].kill()
+        until(lambda: broken.put("afterwards", "y"), 30)
+        assert broken.get("afterwards") == "y"
+    finally:
+        end(members)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--only", nargs="*", default=())
+    given = parser.parse_args()
+    given.work = os.path.abspath(given.work)
+    os.makedirs(given.work, exist_ok=True)
+    sys.exit(main(Context(given), given.only))

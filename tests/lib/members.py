@@ -1,0 +1,96 @@
+"""Real kvstore processes: members on fixed ports, alone or as a cluster."""
+import os
+import signal
+import socket
+import subprocess
+
+from checks import until
+from refused import no_panic
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Context:
+    def __init__(self, given):
+        self.bin_dir, self.work, self.numbers = given.bin_dir, given.work, 0
+
+    def folder(self):
+        self.numbers += 1
+        path = os.path.join(self.work, str(self.numbers))
+        os.makedirs(path)
+        return path
+
+
+class Member:
+    """A member on fixed ports; `inside` is a network namespace's prefix for commands."""
+
+    def __init__(self, c, name, folder, host, cluster, ports, inside=(), more=()):
+        self.name, self.folder, self.inside, self.process = name, folder, list(inside), None
+        self.endpoint = f"{host}:{ports[0]}"
+        self.log = os.path.join(c.work, f"{os.path.basename(folder)}-{name}.log")
+        self.argv = [*self.inside, os.path.join(c.bin_dir, "kvstore"), f"--name={name}", f"--data-dir={folder}/{name}",
+                     f"--listen-client-urls=http://{self.endpoint}", f"--advertise-client-urls=http://{self.endpoint}",
+                     f"--listen-peer-urls=http://{host}:{ports[1]}", f"--initial-advertise-peer-urls=http://{host}:{ports[1]}",
+                     f"--initial-cluster={cluster}", "--heartbeat-interval=50", "--election-timeout=500", *more]
+
+    def start(self, wait=True):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        if wait:
+            until(lambda: self.get("nothing") is not None, 30, 0.1, f"{self.name} serves")
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+    def etcdctl(self, *words, seconds=3):
+        words = [*self.inside, "etcdctl", f"--endpoints={self.endpoint}", "--dial-timeout=1s", f"--command-timeout={seconds}s", *words]
+        return subprocess.run(words, capture_output=True, text=True, timeout=seconds + 10, env={**os.environ, "ETCDCTL_API": "3"})
+
+    def put(self, key, value):
+        return self.etcdctl("put", key, value).returncode == 0
+
+    def get(self, key, seconds=3):
+        """The value, "" if there is none, None if it can't be said."""
+        done = self.etcdctl("get", key, "--print-value-only", seconds=seconds)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def leads(self):
+        done = self.etcdctl("endpoint", "status", "-w", "fields")
+        fields = dict(line.replace('"', "").split(" : ", 1) for line in done.stdout.splitlines() if " : " in line)
+        return done.returncode == 0 and fields.get("MemberID") == fields.get("Leader")
+
+    def check_log(self):
+        with open(self.log) as file:
+            no_panic(file.read())
+
+
+def cluster(c, names, hosts=None, insides=None, more=()):
+    folder, hosts = c.folder(), hosts or ["127.0.0.1"] * len(names)
+    ports = [(free_port(), free_port()) for _ in names]
+    listed = ",".join(f"{name}=http://{host}:{port[1]}" for name, host, port in zip(names, hosts, ports))
+    members = [Member(c, name, folder, host, listed, port, (insides or [()] * len(names))[at], more)
+               for at, (name, host, port) in enumerate(zip(names, hosts, ports))]
+    for member in members:
+        member.start(wait=False)
+    for member in members:
+        until(lambda: member.get("nothing") is not None, 30, 0.1, f"{member.name} serves")
+    return members
+
+
+def end(members):
+    for member in members:
+        member.kill()
+    for member in members:
+        member.check_log()
+
+
+def single(c, *more):
+    """A cluster of one, with these flags besides."""
+    return cluster(c, ["a"], more=more)[0]
