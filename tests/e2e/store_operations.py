@@ -15,8 +15,8 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from checks import check, main, until  # noqa: E402
-from members import Context, cluster, end, single  # noqa: E402
+from checks import Skip, check, main, until  # noqa: E402
+from members import Context, Member, cluster, end, free_port, single  # noqa: E402
 from refused import no_panic  # noqa: E402
 
 
@@ -200,6 +200,103 @@ def damage_state(folder):
             if not name.endswith("lock"):
                 with open(path, "r+b") as file:
                     file.write(b"\xff" * min(64, os.path.getsize(path)))
+
+
+@check("operations/saved-snapshot-passes-bbolts-check", deadline=240)
+def bbolt(c):
+    if not shutil.which("go"):
+        raise Skip("there is no Go toolchain")
+    program, place = os.path.join(c.folder(), "bolt"), os.path.join(os.path.dirname(__file__), "..", "interop", "bolt")
+    built = subprocess.run(["go", "build", "-o", program, "."], cwd=place, capture_output=True, text=True, timeout=180)
+    if built.returncode != 0:
+        raise Skip(f"bbolt could not be built: {built.stderr.splitlines()[-1:]}")
+    member, saved = single(c), os.path.join(c.folder(), "saved.db")
+    try:
+        for number in range(300):
+            assert member.put(f"key{number:04}", "x" * (number * 37 % 9000))
+        for words in (("lease", "grant", "1000"), ("user", "add", "u:p"), ("role", "add", "r"), ("del", "key0003")):
+            assert member.etcdctl(*words).returncode == 0, words
+        done = member.etcdctl("snapshot", "save", saved, seconds=20)
+        assert done.returncode == 0, done
+    finally:
+        end([member])
+    checked = subprocess.run([program, saved], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked
+    buckets = dict(line.split() for line in checked.stdout.splitlines())
+    assert buckets["key"] == "301" and buckets["lease"] == "1" and buckets["authUsers"] == "1", buckets
+    with open(saved, "r+b") as file:  # a page that leads nowhere
+        file.seek(3 * 4096 + 8)
+        file.write(b"\xff" * 8)
+    assert subprocess.run([program, saved], capture_output=True, timeout=60).returncode != 0
+
+
+@check("operations/members-restored-after-a-majority-is-lost", deadline=120)
+def majority_lost(c):
+    """What the operators' page says: a snapshot of the survivor, and a new cluster made of it."""
+    members = cluster(c, ["a", "b", "c"])
+    new, saved = [], os.path.join(c.folder(), "saved.db")
+    try:
+        for number in range(20):
+            assert members[0].put(f"key{number}", f"value {number}")
+        survivor = members[2]
+        assert until(lambda: survivor.get("key19"), 20) == "value 19"
+        for member in members[:2]:
+            member.kill()
+            shutil.rmtree(os.path.join(member.folder, member.name))
+        until(lambda: not survivor.put("more", "x"), 30, 0.1, "writes are refused without a majority")
+        done = survivor.etcdctl("snapshot", "save", saved, seconds=20)
+        assert done.returncode == 0, done
+        survivor.kill()
+        ports = [(free_port(), free_port()) for _ in "abc"]
+        listed = ",".join(f"{name}=http://127.0.0.1:{port[1]}" for name, port in zip("abc", ports))
+        folder = c.folder()
+        for name, port in zip("abc", ports):
+            done = kvstore(c, "snapshot", "restore", saved, f"--name={name}", f"--data-dir={folder}/{name}",
+                           f"--initial-cluster={listed}", "--initial-cluster-token=new",
+                           f"--initial-advertise-peer-urls=http://127.0.0.1:{port[1]}", "--bump-revision=1000", "--mark-compacted")
+            assert done.returncode == 0, done
+            new.append(Member(c, name, folder, "127.0.0.1", listed, port, more=("--initial-cluster-token=new",)))
+        for member in new:
+            member.start(wait=False)
+        for member in new:
+            assert until(lambda: member.get("key7"), 30) == "value 7"
+        assert new[1].put("afterwards", "x") and until(lambda: new[2].get("afterwards"), 10) == "x"
+        fields = new[0].etcdctl("get", "key7", "-w", "fields").stdout
+        assert int(re.search(r'"Revision" : (\d+)', fields).group(1)) > 1000, fields
+    finally:
+        end(members + new)
+
+
+@check("operations/one-grows-to-three-and-back", deadline=150)
+def grow(c):
+    """The commands of the operators' page, as they are."""
+    ports = [(free_port(), free_port()) for _ in "abc"]
+    urls = [f"http://127.0.0.1:{port[1]}" for port in ports]
+    folder, members = c.folder(), []
+    try:
+        members.append(Member(c, "a", folder, "127.0.0.1", f"a={urls[0]}", ports[0]))
+        members[0].start()
+        assert members[0].put("before", "x")
+        for at, name in ((1, "b"), (2, "c")):
+            add = ("member", "add", name, f"--peer-urls={urls[at]}")
+            # Refused until the one that was added before is reached.
+            until(lambda: members[0].etcdctl(*add, seconds=10).returncode == 0, 20, what="a member is added")
+            listed = ",".join(f"{n}={url}" for n, url in zip("abc"[:at + 1], urls))
+            members.append(Member(c, name, folder, "127.0.0.1", listed, ports[at], more=("--initial-cluster-state=existing",)))
+            members[at].start()
+            assert members[at].get("before") == "x" and until(lambda: members[at].put(f"with {name}", "y"), 30)
+        ids = {m.name: re.search(r'"MemberID" : (\d+)', m.etcdctl("endpoint", "status", "-w", "fields").stdout).group(1) for m in members}
+        until(lambda: metrics(members[0])["etcd_server_is_leader"] or members[1].leads() or members[2].leads(), 20)
+        leader = next(m for m in members if m.leads())
+        done = leader.etcdctl("move-leader", f"{int(ids[members[0].name]):x}") if leader is not members[0] else None
+        assert done is None or done.returncode == 0, done
+        for at in (2, 1):
+            until(lambda: members[0].etcdctl("member", "remove", f"{int(ids[members[at].name]):x}", seconds=10).returncode == 0, 30)
+            assert members[at].process.wait(30) == 1 and "has been removed" in logged(members[at])
+            assert until(lambda: members[0].put(f"without {members[at].name}", "z"), 30)
+        assert members[0].get("with c") == "y" and len(members[0].etcdctl("member", "list").stdout.splitlines()) == 1
+    finally:
+        end(members)
 
 
 def set_aside(folder):

@@ -4,7 +4,9 @@
 
 mod format;
 mod read;
+mod source;
 mod write;
 
 pub use read::{BoltError, File};
+pub use source::{OnDisk, Source};
 pub use write::Writer;

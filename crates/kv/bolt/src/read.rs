@@ -1,6 +1,8 @@
 //! Reading a file.
 
 use crate::format::{BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum};
+use crate::source::Source;
+use std::borrow::Cow;
 use std::cell::Cell;
 
 /// Deeper trees than this are not trees.
@@ -15,25 +17,30 @@ pub enum BoltError {
     /// A page is not what it should be.
     #[error("page {0} is damaged or missing")]
     Page(u64),
+    /// The file can't be read.
+    #[error("it can't be read at byte {0}: {1}")]
+    Read(u64, String),
     /// There is no such bucket.
     #[error("it has no bucket {0:?}")]
     Bucket(String),
 }
 
-/// A file's bytes.
+/// A file, of which a page of each level is in memory at a time.
 pub struct File<'a> {
-    bytes: &'a [u8],
+    source: &'a dyn Source,
     page_size: usize,
     root: u64,
-    visited: Cell<usize>,
+    visited: Cell<u64>,
 }
 
 /// A page's or inline bucket's items.
-#[derive(Clone, Copy)]
 struct Page<'a> {
     number: u64,
-    bytes: &'a [u8],
+    bytes: Cow<'a, [u8]>,
 }
+
+/// Bytes of a meta page that say something.
+const META: usize = PAGE_HEAD + META_SUMMED + 8;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
@@ -52,7 +59,7 @@ struct Meta {
 }
 
 fn meta(bytes: &[u8]) -> Option<Meta> {
-    let meta = bytes.get(PAGE_HEAD..PAGE_HEAD + META_SUMMED + 8)?;
+    let meta = bytes.get(PAGE_HEAD..META)?;
     let valid = u32_at(meta, 0)? as u32 == MAGIC
         && u32_at(meta, 4)? as u32 == VERSION
         && checksum(meta.get(..META_SUMMED)?) == u64_at(meta, META_SUMMED)?;
@@ -68,14 +75,14 @@ type PageVisit<'v, E> = dyn FnMut(u32, &[u8], &[u8]) -> Result<(), E> + 'v;
 type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
 
 impl<'a> File<'a> {
-    /// Opens what is in memory.
-    pub fn open(bytes: &'a [u8]) -> Result<Self, BoltError> {
-        let first = meta(bytes);
-        let size = first.as_ref().map_or(4096, |meta| meta.page_size);
-        let second = bytes.get(size..).and_then(meta);
+    /// Opens what is in memory or in a file.
+    pub fn open(source: &'a dyn Source) -> Result<Self, BoltError> {
+        let meta_at = |at: usize| meta(&source.read(at as u64, META).ok()?);
+        let first = meta_at(0);
+        let second = meta_at(first.as_ref().map_or(4096, |meta| meta.page_size));
         let newest = [first, second].into_iter().flatten().max_by_key(|meta| meta.transaction);
         let Meta { page_size, root, .. } = newest.ok_or(BoltError::Meta)?;
-        Ok(File { bytes, page_size, root, visited: Cell::new(0) })
+        Ok(File { source, page_size, root, visited: Cell::new(0) })
     }
 
     /// Names of the buckets, in order.
@@ -102,7 +109,7 @@ impl<'a> File<'a> {
         })?;
         let (root, value) = found.ok_or_else(|| BoltError::Bucket(String::from_utf8_lossy(bucket).into_owned()))?;
         let page = if root == 0 {
-            Page { number: self.root, bytes: value.get(16..).unwrap_or_default() }
+            Page { number: self.root, bytes: Cow::Owned(value.get(16..).unwrap_or_default().to_vec()) }
         } else {
             self.page(root)?
         };
@@ -110,15 +117,23 @@ impl<'a> File<'a> {
     }
 
     fn page(&self, number: u64) -> Result<Page<'a>, BoltError> {
-        let wrong = BoltError::Page(number);
-        let start = usize::try_from(number).ok().and_then(|number| number.checked_mul(self.page_size));
-        let bytes = start.and_then(|start| self.bytes.get(start..)).ok_or(wrong.clone())?;
-        let pages = u32_at(bytes, 12).and_then(|overflow| overflow.checked_add(1)).ok_or(wrong.clone())?;
-        let size = pages.checked_mul(self.page_size).ok_or(wrong.clone())?;
-        if u64_at(bytes, 0) != Some(number) {
-            return Err(wrong);
+        let wrong = || BoltError::Page(number);
+        let start = number.checked_mul(self.page_size as u64).ok_or_else(wrong)?;
+        let head = self.bytes(number, start, PAGE_HEAD)?;
+        let pages = u32_at(&head, 12).and_then(|overflow| overflow.checked_add(1)).ok_or_else(wrong)?;
+        let size = pages.checked_mul(self.page_size).ok_or_else(wrong)?;
+        if u64_at(&head, 0) != Some(number) {
+            return Err(wrong());
         }
-        Ok(Page { number, bytes: bytes.get(..size).ok_or(wrong)? })
+        Ok(Page { number, bytes: self.bytes(number, start, size)? })
+    }
+
+    /// Bytes of a page; never more than there are in the file.
+    fn bytes(&self, number: u64, start: u64, size: usize) -> Result<Cow<'a, [u8]>, BoltError> {
+        if start.checked_add(size as u64).is_none_or(|end| end > self.source.length()) {
+            return Err(BoltError::Page(number));
+        }
+        self.source.read(start, size).map_err(|e| BoltError::Read(start, e.to_string()))
     }
 
     fn walk<E: From<BoltError>>(&self, page: Page<'_>, depth: usize, visit: &mut PageVisit<'_, E>) -> Result<(), E> {
@@ -129,18 +144,18 @@ impl<'a> File<'a> {
         // Pages that lead back to each other would never end.
         let visited = self.visited.get() + 1;
         self.visited.set(visited);
-        if visited > 4 * (self.bytes.len() / self.page_size + 4) {
+        if visited > 4 * (self.source.length() / self.page_size as u64 + 4) {
             return Err(wrong());
         }
-        let flags = u16_at(page.bytes, 8).ok_or_else(wrong)?;
-        let count = u16_at(page.bytes, 10).ok_or_else(wrong)?;
+        let flags = u16_at(&page.bytes, 8).ok_or_else(wrong)?;
+        let count = u16_at(&page.bytes, 10).ok_or_else(wrong)?;
         for number in 0..usize::from(count) {
             let at = PAGE_HEAD + number * ELEMENT;
             if flags & BRANCH != 0 {
-                let child = u64_at(page.bytes, at + 8).ok_or_else(wrong)?;
+                let child = u64_at(&page.bytes, at + 8).ok_or_else(wrong)?;
                 self.walk(self.page(child)?, depth + 1, visit)?;
             } else if flags & LEAF != 0 {
-                let (flags, key, value) = element(page.bytes, at).ok_or_else(wrong)?;
+                let (flags, key, value) = element(&page.bytes, at).ok_or_else(wrong)?;
                 visit(flags, key, value)?;
             } else {
                 return Err(wrong());
@@ -205,7 +220,7 @@ mod tests {
             if let Ok(file) = File::open(&damaged) {
                 let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
             }
-            if let Ok(file) = File::open(&bytes[..at]) {
+            if let Ok(file) = File::open(&&bytes[..at]) {
                 let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
             }
         }

@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 /// Reads every bucket of a file as a restore does.
 pub fn snapshot(data: &[u8]) {
-    let Ok(file) = File::open(data) else { return };
+    let Ok(file) = File::open(&data) else { return };
     let Ok(buckets) = file.buckets() else { return };
     for bucket in buckets {
         let read: Result<(), BoltError> = file.each(&bucket, &mut |key, value| {

@@ -86,6 +86,8 @@ pub struct Status {
     pub voters: BTreeSet<u64>,
     /// Members without a vote.
     pub learners: BTreeSet<u64>,
+    /// Voters once the change of membership that is under way is over.
+    pub coming_voters: BTreeSet<u64>,
     /// On the leader: up to where each member's log is known to be the same.
     pub matched: BTreeMap<u64, u64>,
     /// Commands proposed and not yet applied.
@@ -288,6 +290,7 @@ impl Node {
             committed: self.shared.committed.load(Ordering::Acquire),
             voters: membership.voter_ids().collect(),
             learners: membership.learner_ids().collect(),
+            coming_voters: membership.get_joint_config().last().cloned().unwrap_or_default(),
             matched: matched.map(|(id, last)| (*id, last.map_or(0, |id| id.index))).collect(),
             pending: self.shared.counters.pending.load(Ordering::Relaxed),
             failed: self.shared.counters.failed.load(Ordering::Relaxed),

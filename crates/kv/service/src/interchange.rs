@@ -3,7 +3,7 @@
 use crate::settings::API_VERSION;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use kv_bolt::{BoltError, File, Writer};
+use kv_bolt::{BoltError, File, OnDisk, Source, Writer};
 use kv_engine::Table;
 use kv_machine::{Auth, SnapshotItem, SnapshotReader, auth_row, lease_row};
 use kv_mvcc::Mark;
@@ -52,14 +52,13 @@ pub(crate) fn export(mut picture: SnapshotReader, path: &Path) -> Result<()> {
     let (file, _) = writer.finish()?;
     let mut file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     file.seek(SeekFrom::End(0))?;
-    let hash = hash_of(path)?;
+    let hash = hash_of(&mut std::fs::File::open(path)?)?;
     file.write_all(&hash)?;
     file.sync_all()?;
     Ok(())
 }
 
-fn hash_of(path: &Path) -> Result<[u8; 32]> {
-    let mut file = std::fs::File::open(path)?;
+fn hash_of(file: &mut impl Read) -> Result<[u8; 32]> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
@@ -163,30 +162,40 @@ pub(crate) struct FileStatus {
     pub version: String,
 }
 
-/// Reads a file and takes its hash off, checking it.
-pub(crate) fn read(path: &Path, check_hash: bool) -> Result<Vec<u8>> {
-    let mut bytes = std::fs::read(path).with_context(|| format!("can't read {}", path.display()))?;
-    if bytes.len() % 512 == 32 {
-        let (data, hash) = bytes.split_at(bytes.len() - 32);
-        if check_hash && Sha256::digest(data).as_slice() != hash {
+/// Bytes of a hash behind a file.
+const HASH: u64 = 32;
+
+/// Opens a file without the hash at its end, which is checked where that is asked for.
+pub(crate) fn open(path: &Path, check_hash: bool) -> Result<OnDisk> {
+    let unreadable = || format!("can't read {}", path.display());
+    let mut file = std::fs::File::open(path).with_context(unreadable)?;
+    let length = file.metadata().with_context(unreadable)?.len();
+    if length % 512 != HASH {
+        if check_hash {
+            bail!(
+                "{} has no hash at its end: it is cut off, or a copy of a database file; for the latter use --skip-hash-check",
+                path.display()
+            );
+        }
+        return Ok(OnDisk::new(file, length));
+    }
+    if check_hash {
+        let found = hash_of(&mut (&mut file).take(length - HASH)).with_context(unreadable)?;
+        let mut wanted = [0; HASH as usize];
+        file.read_exact(&mut wanted).with_context(unreadable)?;
+        if found != wanted {
             bail!("{} is damaged: its hash does not match; use another copy", path.display());
         }
-        bytes.truncate(bytes.len() - 32);
-    } else if check_hash {
-        bail!(
-            "{} has no hash at its end: it is cut off, or a copy of a database file; for the latter use --skip-hash-check",
-            path.display()
-        );
     }
-    Ok(bytes)
+    Ok(OnDisk::new(file, length - HASH))
 }
 
 /// Counts and hashes what is in a file.
 pub(crate) fn file_status(path: &Path) -> Result<FileStatus> {
-    let bytes = read(path, false)?;
-    let file = File::open(&bytes).with_context(|| path.display().to_string())?;
+    let source = open(path, false)?;
+    let file = File::open(&source).with_context(|| path.display().to_string())?;
     let mut status =
-        FileStatus { hash: 0, revision: 0, total_keys: 0, total_size: bytes.len() as u64, version: String::new() };
+        FileStatus { hash: 0, revision: 0, total_keys: 0, total_size: source.length(), version: String::new() };
     for bucket in file.buckets()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
         file.each::<BoltError>(&bucket, &mut |key, value| {
@@ -213,8 +222,8 @@ pub(crate) struct Contents {
 }
 
 /// Reads a file: its records are handed over one by one, the rest is returned.
-pub(crate) fn import(bytes: &[u8], mut record: impl FnMut(SnapshotItem) -> Result<()>) -> Result<Contents> {
-    let file = File::open(bytes)?;
+pub(crate) fn import(source: &OnDisk, mut record: impl FnMut(SnapshotItem) -> Result<()>) -> Result<Contents> {
+    let file = File::open(source)?;
     let mut contents = Contents { revision: 1, ..Contents::default() };
     file.each::<anyhow::Error>(b"key", &mut |key, value| {
         let Some(mark) = Mark::from_key(key) else { bail!("a revision has a key that is none: {key:x?}") };

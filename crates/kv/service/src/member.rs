@@ -45,7 +45,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     let removed = |call: OnRemoved| Box::new(move || call());
     let answers = Arc::new(Answers { identity, core: OnceLock::new(), on_removed: removed(on_removed.clone()) });
     let directory = Directory::new();
-    tasks::fill_directory(&directory, &machine, &initial);
+    tasks::fill_directory(&directory, &machine, &initial, &Status::default());
     let spool = config.spool.clone();
     let glue = Arc::new(Glue(machine.clone(), meters.clone()));
     glue.resume(&spool).await.map_err(|reason| {

@@ -4,6 +4,7 @@ use crate::bootstrap::{cluster_id, initial_members};
 use crate::interchange::{self, FileStatus};
 use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
 use anyhow::{Context, Result, bail};
+use kv_bolt::OnDisk;
 use kv_engine::{Batch, Engine, Table};
 use kv_machine::{Members, Place, seed};
 use kv_wal::{DataFolder, Identity, Wal};
@@ -54,13 +55,13 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     let mine = members.iter().find(|member| member.name == flags.name);
     let mine = mine
         .with_context(|| format!("--name {:?} is not in --initial-cluster {:?}", flags.name, flags.initial_cluster))?;
-    let bytes = interchange::read(&flags.file, !flags.skip_hash_check)?;
+    let source = interchange::open(&flags.file, !flags.skip_hash_check)?;
     // All of it is read once before anything is made.
-    interchange::import(&bytes, |_| Ok(())).with_context(|| format!("{} is damaged", flags.file.display()))?;
+    interchange::import(&source, |_| Ok(())).with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::origin(&voters);
     let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
-    fill(&*engine, &bytes, flags, &Place { position: position.clone(), membership }, members.clone())?;
+    fill(&*engine, &source, flags, &Place { position: position.clone(), membership }, members.clone())?;
     let (wal, _) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
     let (sender, receiver) = mpsc::channel();
     wal.purge(
@@ -78,13 +79,13 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
 
 fn fill(
     engine: &dyn Engine,
-    bytes: &[u8],
+    source: &OnDisk,
     flags: &SnapshotRestore,
     place: &Place,
     initial: Vec<proto_etcd::etcdserverpb::Member>,
 ) -> Result<()> {
     let mut batch = Batch::default();
-    let contents = interchange::import(bytes, |(_, key, value)| {
+    let contents = interchange::import(source, |(_, key, value)| {
         batch.put(Table::Revisions, key.to_vec(), value);
         if batch.bytes() > BATCH_BYTES {
             engine.write(std::mem::take(&mut batch))?;

@@ -214,7 +214,9 @@ impl Answerer for Answers {
     }
 
     fn was_removed(&self, id: u64) -> bool {
-        self.core.get().is_some_and(|core| core.machine.members(|members| members.was_removed(id)))
+        let Some(core) = self.core.get() else { return false };
+        // Until replication has let it go, it is listened to.
+        core.machine.members(|members| members.was_removed(id)) && !core.node.status().voters.contains(&id)
     }
 }
 

@@ -19,6 +19,8 @@ use tokio::time::{Instant, sleep};
 const EXPIRED_AT_ONCE: usize = 1_000;
 /// A lease that could not be revoked is tried again after this.
 const AGAIN: Duration = Duration::from_secs(3);
+/// A member that was removed waits this long for the others to take note.
+const LEAVING: Duration = Duration::from_secs(10);
 /// How much time a checkpoint may be behind.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
@@ -189,11 +191,15 @@ pub(crate) fn forget_checkpoint(core: &Core, id: i64) {
 }
 
 /// Addresses of all members: as committed, and before that as the flags say.
-pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: &[Member]) {
+/// Who is removed and still takes part in replication stays known: it has to agree to its removal.
+pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: &[Member], status: &kv_raft::Status) {
     let committed = machine.members(|members| members.list());
     let known = if committed.is_empty() { initial } else { &committed };
     let addresses: HashMap<u64, Vec<String>> =
         known.iter().map(|member| (member.id, member.peer_ur_ls.clone())).collect();
+    let leaving = status.voters.iter().chain(&status.learners).filter(|id| !addresses.contains_key(id));
+    let leaving: Vec<_> = leaving.filter_map(|id| Some((*id, directory.address(*id)?))).collect();
+    let addresses = addresses.into_iter().chain(leaving).collect();
     directory.replace(addresses);
 }
 
@@ -218,13 +224,11 @@ async fn members(core: Arc<Core>) {
     let mut changed = core.machine.members_changed();
     loop {
         changed.borrow_and_update();
-        fill_directory(&core.directory, &core.machine, &core.initial);
         let status = core.node.status();
+        fill_directory(&core.directory, &core.machine, &core.initial, &status);
         let removed = core.machine.members(|members| members.was_removed(core.identity.member));
         if removed && !status.leading {
-            // Whoever asked for it is answered first.
-            sleep(Duration::from_secs(1)).await;
-            core.removed();
+            leave(&core).await;
             return;
         }
         let settled = !status.leading || bring_in_line(&core, &status).await;
@@ -235,6 +239,19 @@ async fn members(core: Arc<Core>) {
             () = sleep(Duration::from_millis(200)), if !settled => {}
         }
     }
+}
+
+/// Ends a member that was removed, after whoever asked for it is answered, and after it has taken part in the change of
+/// membership: of two, the other one can't go on without that.
+async fn leave(core: &Arc<Core>) {
+    let deadline = Instant::now() + LEAVING;
+    sleep(Duration::from_secs(1)).await;
+    while core.node.status().coming_voters.contains(&core.identity.member) && Instant::now() < deadline {
+        sleep(Duration::from_millis(100)).await;
+    }
+    // The other one hears that it was agreed to.
+    sleep(Duration::from_millis(500)).await;
+    core.removed();
 }
 
 /// One step towards the committed members; whether nothing is left to do.
