@@ -106,9 +106,13 @@ impl Meters {
             count(&self.installing),
         );
         let version = crate::settings::API_VERSION;
-        let cluster = version.rsplit_once('.').map_or(version, |(cluster, _)| cluster);
         page.fact("etcd_server_version", "Version of the API.", "server_version", version);
-        page.fact("etcd_cluster_version", "Version of the cluster.", "cluster_version", cluster);
+        page.fact(
+            "etcd_cluster_version",
+            "Version of the cluster.",
+            "cluster_version",
+            crate::settings::CLUSTER_VERSION,
+        );
         page.fact("etcd_server_id", "This member.", "server_id", &format!("{:x}", core.identity.member));
     }
 

@@ -86,6 +86,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\netcd Version: 3.6.6");
 /// The version of the API, as clients ask for it.
 pub(crate) const API_VERSION: &str = "3.6.6";
+/// The version that a cluster has, as clients and dashboards ask for it.
+pub(crate) const CLUSTER_VERSION: &str = "3.6";
 
 impl Flags {
     /// Where logs go.

@@ -2,8 +2,9 @@
 
 use super::kv::of_store;
 use crate::core::{Core, status};
-use crate::settings::API_VERSION;
+use crate::settings::{API_VERSION, CLUSTER_VERSION};
 use kv_machine::{Command, Outcome, Refusal};
+use proto_etcd::etcdserverpb::downgrade_request::DowngradeAction;
 use proto_etcd::etcdserverpb::maintenance_server;
 use proto_etcd::etcdserverpb::*;
 use std::sync::Arc;
@@ -113,8 +114,33 @@ impl maintenance_server::Maintenance for Maintenance {
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Answer<DowngradeResponse> {
         self.admin(&request)?;
-        Err(status(Refusal::InvalidDowngrade))
+        let (action, target) = (request.get_ref().action(), target(&request.get_ref().version));
+        // etcd looks at the version before it asks the others.
+        let target = match action {
+            DowngradeAction::Cancel => None,
+            _ => Some(target.ok_or(Refusal::BadDowngradeVersion).map_err(status)?),
+        };
+        self.0.read_barrier().await?;
+        let allowed = target.is_none_or(|target| may_downgrade(action, target));
+        if !allowed {
+            return Err(status(Refusal::InvalidDowngrade));
+        }
+        Ok(Response::new(DowngradeResponse { header: self.0.header(), version: CLUSTER_VERSION.to_owned() }))
     }
+}
+
+/// Major and minor number of a version; a patch and what is behind it are left out.
+fn target(version: &str) -> Option<(u64, u64)> {
+    let mut numbers = version.split(['-', '+']).next()?.split('.').map(|number| number.parse::<u64>().ok());
+    let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next());
+    (patch != Some(None) && numbers.next().is_none()).then_some((major, minor))
+}
+
+/// The version before this one would do for etcd. No older version reads these folders, so that it can be asked for but not
+/// begun.
+fn may_downgrade(action: DowngradeAction, target: (u64, u64)) -> bool {
+    let (major, minor) = self::target(API_VERSION).unwrap_or_default();
+    action == DowngradeAction::Validate && Some(target.1) == minor.checked_sub(1) && target.0 == major
 }
 
 /// The hash costs a walk over all records: not on the threads that answer others.
@@ -122,4 +148,29 @@ async fn hash(core: &Arc<Core>, revision: i64) -> Result<(u32, i64, i64), Status
     let store = core.store().clone();
     let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await;
     hashed.map_err(|e| Status::internal(e.to_string()))?.map_err(of_store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_version_before_is_valid_and_none_can_be_gone_back_to() {
+        for (text, wanted) in [
+            ("3.5", Some((3, 5))),
+            ("3.5.0", Some((3, 5))),
+            ("3.5.0-rc.1", Some((3, 5))),
+            ("", None),
+            ("3", None),
+            ("3.x", None),
+            ("3.5.0.1", None),
+            ("v3.5", None),
+        ] {
+            assert_eq!(target(text), wanted, "{text}");
+        }
+        assert!(may_downgrade(DowngradeAction::Validate, (3, 5)));
+        assert!(!may_downgrade(DowngradeAction::Validate, (3, 6)));
+        assert!(!may_downgrade(DowngradeAction::Enable, (3, 5)));
+        assert!(API_VERSION.starts_with(CLUSTER_VERSION));
+    }
 }

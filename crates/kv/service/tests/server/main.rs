@@ -1,5 +1,5 @@
 //! Whole members, started as the program starts them, and what clients see of them.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod golden;
 mod hostile;
