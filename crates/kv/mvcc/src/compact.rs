@@ -5,9 +5,13 @@ use crate::store::Store;
 use kv_engine::{Batch, Table};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// Keys per step: the write lock is held for as long as these take.
+/// Keys looked at, and revisions taken out, per step at most: the write lock is held for as long as these take.
 const STEP: usize = 1_000;
+/// A step that has taken this long ends early.
+const STEP_TIME: Duration = Duration::from_millis(5);
 
 /// Where a step ended.
 enum Step {
@@ -77,7 +81,8 @@ impl Store {
             if self.pins.load(Ordering::Acquire) > 0 {
                 return Ok(Step::Held);
             }
-            state.index.compact(revision, key, STEP)
+            let began = Instant::now();
+            state.index.compact(revision, key, STEP, || began.elapsed() > STEP_TIME)
         };
         let mut batch = Batch::default();
         for mark in taken {
@@ -95,5 +100,57 @@ impl Store {
         let mut reclaimed = self.reclaimed.subscribe();
         // The sender lives as long as the store.
         let _ = reclaimed.wait_for(|reclaimed| *reclaimed >= revision).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::NoLeases;
+    use bytes::Bytes;
+    use kv_engine::{Engine, MemoryEngine};
+    use parking_lot::Mutex;
+    use proto_etcd::etcdserverpb::{PutRequest, RangeRequest};
+
+    const REVISIONS: i64 = 200_000;
+
+    /// A store with a key that was put again and again.
+    fn hot() -> Arc<Store> {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = Arc::new(Store::open(engine.clone(), 0).unwrap());
+        let request = PutRequest { key: Bytes::from_static(b"hot"), ..PutRequest::default() };
+        let mut batch = Batch::default();
+        let mut writer = store.writer();
+        for _ in 0..REVISIONS {
+            writer.put(&request, &mut NoLeases).unwrap();
+            writer.commit(&mut batch);
+        }
+        writer.compact(REVISIONS, &mut batch).unwrap();
+        drop(writer);
+        engine.write(batch).unwrap();
+        store.stored(store.revision());
+        store
+    }
+
+    #[tokio::test]
+    async fn a_step_is_bounded_however_hot_a_key_is() {
+        let store = hot();
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let (seen, engine) = (steps.clone(), store.engine.clone());
+        store.defer_removals(Box::new(move |batch| {
+            seen.lock().push(batch.len());
+            engine.write(batch).unwrap();
+        }));
+        tokio::select! {
+            _ = store.reclaim_forever() => {}
+            () = store.reclaimed_upto(REVISIONS) => {}
+        }
+        let steps = steps.lock().clone();
+        assert!(steps.iter().all(|removed| *removed <= STEP), "{:?}", steps.iter().max());
+        // The newest two stay: the present one, and the one that is read at the compacted revision.
+        assert_eq!(steps.iter().sum::<usize>() as i64, REVISIONS - 2);
+        let request = RangeRequest { key: Bytes::from_static(b"hot"), revision: REVISIONS, ..RangeRequest::default() };
+        assert_eq!(store.range(&request).unwrap().0.kvs[0].mod_revision, REVISIONS);
     }
 }

@@ -6,7 +6,7 @@
 use crate::revision::Mark;
 use crate::span::Span;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 /// A key's present and past. A key that was put once and is not kept costs no more than this.
@@ -26,7 +26,7 @@ struct More {
     /// The record of `last`, if kept.
     record: Option<Bytes>,
     /// Marks before `last`, oldest first.
-    older: Vec<Mark>,
+    older: VecDeque<Mark>,
 }
 
 impl Item {
@@ -73,7 +73,7 @@ impl Item {
     fn supersede(&mut self, mark: Mark) {
         let (create, version) = (self.create(), self.version());
         let more = self.more.get_or_insert_with(|| Box::new(More { create, version, ..More::default() }));
-        more.older.push(self.last);
+        more.older.push_back(self.last);
         self.last = mark;
     }
 
@@ -225,21 +225,33 @@ impl Index {
         Index { keys: items.collect(), kept: 0, budget }
     }
 
-    /// Takes what no read or watch at or after `revision` can see out of up to `steps` keys from `from` on. A deletion at
-    /// `revision` itself stays: a watch may still begin there.
+    /// Takes what no read or watch at or after `revision` can see out of the keys from `from` on: at most `most` marks of at
+    /// most as many keys, fewer when told to `stop`. A deletion at `revision` itself stays: a watch may still begin there.
     /// Returns the marks taken, and where to go on.
-    pub fn compact(&mut self, revision: i64, from: &[u8], steps: usize) -> (Vec<Mark>, Option<Box<[u8]>>) {
+    pub fn compact(
+        &mut self,
+        revision: i64,
+        from: &[u8],
+        most: usize,
+        mut stop: impl FnMut() -> bool,
+    ) -> (Vec<Mark>, Option<Box<[u8]>>) {
         let mut taken = Vec::new();
         let mut gone = Vec::new();
         let mut next = None;
         let range = self.keys.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded));
         for (number, (key, item)) in range.enumerate() {
-            if number == steps {
+            let pause = number > 0 && number % STOP_EVERY == 0 && stop();
+            if number == most || taken.len() >= most || pause {
                 next = Some(key.clone());
                 break;
             }
-            if compact_item(item, revision, &mut taken) {
-                gone.push(key.clone());
+            match compact_item(item, revision, most, &mut taken) {
+                Rest::Stays => {}
+                Rest::Gone => gone.push(key.clone()),
+                Rest::More => {
+                    next = Some(key.clone());
+                    break;
+                }
             }
         }
         for key in gone {
@@ -249,29 +261,48 @@ impl Index {
     }
 }
 
-/// Whether the key is gone altogether.
-fn compact_item(item: &mut Item, revision: i64, taken: &mut Vec<Mark>) -> bool {
-    if item.last.main() <= revision {
-        if let Some(more) = &mut item.more {
-            taken.append(&mut more.older);
-            more.older = Vec::new();
+/// Keys after which it is asked whether to stop.
+const STOP_EVERY: usize = 64;
+
+/// What remains of a key.
+enum Rest {
+    Stays,
+    Gone,
+    /// There is more to be taken than there was room for.
+    More,
+}
+
+/// Takes marks of a key, the oldest first, so that whatever is interrupted leaves nothing visible that was not.
+fn compact_item(item: &mut Item, revision: i64, most: usize, taken: &mut Vec<Mark>) -> Rest {
+    let superseded = item.last.main() <= revision;
+    if let Some(more) = &mut item.more {
+        let count = if superseded { more.older.len() } else { invisible(&more.older, revision) };
+        let room = most.saturating_sub(taken.len());
+        taken.extend(more.older.drain(..count.min(room)));
+        if count > room {
+            return Rest::More;
         }
-        if item.last.dead() && item.last.main() < revision {
-            taken.push(item.last);
-            return true;
-        }
-    } else if let Some(more) = &mut item.more {
-        let visible = more.older.partition_point(|mark| mark.main() <= revision);
-        // The newest of those stays, unless it is a deletion of before.
-        let newest = visible.checked_sub(1).and_then(|at| more.older.get(at));
-        let keep = usize::from(newest.is_some_and(|mark| !mark.dead() || mark.main() == revision));
-        taken.extend(more.older.drain(..visible - keep));
         if more.older.capacity() > 2 * more.older.len() {
             more.older.shrink_to_fit();
         }
     }
+    if superseded && item.last.dead() && item.last.main() < revision {
+        if taken.len() >= most {
+            return Rest::More;
+        }
+        taken.push(item.last);
+        return Rest::Gone;
+    }
     item.shrink();
-    false
+    Rest::Stays
+}
+
+/// How many of the oldest marks can't be seen at `revision` or later.
+fn invisible(older: &VecDeque<Mark>, revision: i64) -> usize {
+    let visible = older.partition_point(|mark| mark.main() <= revision);
+    // The newest of those stays, unless it is a deletion of before.
+    let newest = visible.checked_sub(1).and_then(|at| older.get(at));
+    visible - usize::from(newest.is_some_and(|mark| !mark.dead() || mark.main() == revision))
 }
 
 #[cfg(test)]
@@ -298,14 +329,14 @@ mod tests {
         assert_eq!((item.create(), item.version()), (6, 1));
 
         let mains = |marks: Vec<Mark>| marks.into_iter().map(Mark::main).collect::<Vec<_>>();
-        assert_eq!(mains(index.compact(3, b"", 9).0), [2]);
+        assert_eq!(mains(index.compact(3, b"", 9, || false).0), [2]);
         assert_eq!(at(&index, 3), Some(3));
-        assert_eq!(mains(index.compact(4, b"", 9).0), [3]);
+        assert_eq!(mains(index.compact(4, b"", 9, || false).0), [3]);
         assert_eq!(at(&index, 4), None);
-        assert_eq!(mains(index.compact(6, b"", 9).0), [4]);
+        assert_eq!(mains(index.compact(6, b"", 9, || false).0), [4]);
         index.delete(b"a", Mark::new(7, 0, true)).unwrap();
-        assert_eq!(mains(index.compact(7, b"", 9).0), [6]);
-        assert_eq!(mains(index.compact(8, b"", 9).0), [7]);
+        assert_eq!(mains(index.compact(7, b"", 9, || false).0), [6]);
+        assert_eq!(mains(index.compact(8, b"", 9, || false).0), [7]);
         assert_eq!(index.len(), 0);
         assert_eq!(index.kept, 0);
     }
@@ -317,9 +348,9 @@ mod tests {
             put(&mut index, key, 2);
             put(&mut index, key, 3);
         }
-        let (taken, next) = index.compact(3, b"", 2);
+        let (taken, next) = index.compact(3, b"", 2, || false);
         assert_eq!((taken.len(), next.as_deref()), (2, Some(&b"c"[..])));
-        let (taken, next) = index.compact(3, b"c", 2);
+        let (taken, next) = index.compact(3, b"c", 2, || false);
         assert_eq!((taken.len(), next), (1, None));
     }
 }
