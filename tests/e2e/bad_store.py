@@ -116,7 +116,16 @@ def flags(c):
     refused(Store(c, folder, "a", None, "--cert-file=/nowhere/a.crt", "--key-file=/nowhere/a.key").argv(), "/nowhere/a.crt")
     refused(Store(c, folder, "a", None, "--election-timeout=100", "--heartbeat-interval=100").argv(), "--election-timeout")
     refused(Store(c, folder, "a", None, "--auto-compaction-retention=soon").argv(), "soon")
+    made = c.path("restored")
+    restore = [c.program("kvstore"), "snapshot", "restore", c.file("x.db", ""), f"--data-dir={made}"]
+    refused([*restore, "--wal-dir=/elsewhere"], "--wal-dir", os.path.join(made, "member", "wal"))
     assert not os.path.exists(os.path.join(folder, "member")), os.listdir(folder)
+    harmless = ["--memory-mlock=false", "--enable-grpc-gateway=true", "--compaction-sleep-interval=10ms", "--wal-dir=/elsewhere"]
+    with Store(c, folder, "a", None, *harmless) as store:
+        ignored = [flag for flag in harmless if f"{flag.split('=')[0]} has no meaning here" in store.said()]
+        assert ignored == harmless, ignored
+    with Store(c, folder, "a", None, "--log-level=error", *harmless) as store:
+        assert store.put("a", "1") and not store.said(), store.said()
 
 
 def busy_port(c):

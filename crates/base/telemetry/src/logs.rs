@@ -23,6 +23,9 @@ pub struct LogOptions {
     /// Format of log lines
     #[arg(long = "logging-format", value_enum, default_value_t)]
     pub format: LogFormat,
+    /// Levels, as `RUST_LOG` has them, in the place of the verbosity's; for flags of another name
+    #[arg(skip)]
+    pub levels: Option<&'static str>,
 }
 
 /// Starts logging. `RUST_LOG` overrides the verbosity. Calling it twice keeps the first.
@@ -32,6 +35,7 @@ pub fn init(options: &LogOptions) {
         3..=5 => "debug,hyper=info,h2=info,rustls=info,sled=info",
         _ => "trace",
     };
+    let level = options.levels.unwrap_or(level);
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -10,7 +10,7 @@ mod server;
 pub use client::{ClientTls, client_config};
 pub use pem::{TlsError, certificates, private_key, roots};
 pub use rustls;
-pub use server::{ClientAuth, ClientCa, ServerTls, server_config};
+pub use server::{ClientAuth, ClientCa, ServerTls, server_config, server_config_of};
 
 use std::sync::Arc;
 

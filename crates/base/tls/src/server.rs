@@ -9,7 +9,9 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +49,19 @@ pub struct ServerTls {
 /// # Errors
 /// A file that can't be read or used; later changes that can't be used are logged and the old ones stay.
 pub fn server_config(tls: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
+    server_config_of(tls, rustls::DEFAULT_VERSIONS)
+}
+
+/// The same for these versions of the protocol only.
+///
+/// # Errors
+/// As `server_config`.
+pub fn server_config_of(
+    tls: &ServerTls,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(crate::provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|e| TlsError::Refused(e.to_string()))?;
     let builder = match &tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),

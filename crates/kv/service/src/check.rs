@@ -136,7 +136,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
         value_cache: 0,
         own_thread: false,
         on_store: Arc::new(|_| {}),
-        token_ttl: Duration::MAX,
+        token_ttl: Duration::ZERO,
         slow_apply: Duration::MAX,
     };
     let machine = Machine::open(engine, options).with_context(readable)?;

@@ -236,7 +236,8 @@ pub(crate) fn token<T>(request: &Request<T>) -> Option<String> {
     Some(token.to_str().unwrap_or_default().to_owned())
 }
 
-fn common_name(certificate: &[u8]) -> Option<String> {
+/// The common name of a certificate's subject.
+pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
     Some(name.to_owned())

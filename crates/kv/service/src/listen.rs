@@ -1,6 +1,6 @@
 //! Ports: gRPC and HTTP pages for clients, gRPC for members, pages alone for metrics.
 
-use crate::core::Core;
+use crate::core::{Core, common_name};
 use crate::grpc;
 use crate::http_pages;
 use crate::intake::{Guarded, Held};
@@ -11,6 +11,7 @@ use crate::unary;
 use crate::urls::ServerUrl;
 use anyhow::{Context, Result, bail};
 use base_serve::Options;
+use base_tls::rustls::SupportedProtocolVersion;
 use base_tls::{ClientAuth, ServerTls};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -20,6 +21,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use kv_raft::{Directory, Metered};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -42,13 +44,22 @@ pub(crate) struct Port {
     pub secure: bool,
 }
 
-/// Binds every URL of a list.
+/// Binds every URL of a list; a host name on all its addresses.
 pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     let mut ports = Vec::new();
     for url in urls {
-        let listener = base_serve::bind(url.address()?).await?;
+        let (first, others) = url.addresses()?;
+        let listener = base_serve::bind(first).await?;
         let port = listener.local_addr().context("a port without an address")?.port();
-        ports.push(Port { listener, url: url.with_port(port), secure: url.secure });
+        let entry = |listener| Port { listener, url: url.with_port(port), secure: url.secure };
+        ports.push(entry(listener));
+        for other in others {
+            match base_serve::bind(SocketAddr::new(other.ip(), port)).await {
+                Ok(listener) => ports.push(entry(listener)),
+                // The name's other addresses are no condition: IPv6 may be switched off.
+                Err(error) => tracing::warn!(url = url.text, %error, "not listening on all addresses of the name"),
+            }
+        }
     }
     Ok(ports)
 }
@@ -62,7 +73,11 @@ pub(crate) struct TlsFiles<'a> {
     pub ca: Option<&'a Path>,
     /// Whether certificates are demanded by name; a CA demands them as well.
     pub demand: bool,
+    pub versions: Versions,
 }
+
+/// Versions of TLS.
+pub(crate) type Versions = &'static [&'static SupportedProtocolVersion];
 
 /// TLS for the ports that need it. Whoever names a CA wants nobody in without a certificate of it.
 pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
@@ -80,7 +95,7 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
         _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(base_tls::server_config(&ServerTls { certificate, key, client_auth, alpn })?))
+    Ok(Some(base_tls::server_config_of(&ServerTls { certificate, key, client_auth, alpn }, files.versions)?))
 }
 
 fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
@@ -256,16 +271,24 @@ pub(crate) async fn serve_peers(
     port: Port,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     side: Arc<OnceLock<PeerSide>>,
+    allowed: Option<String>,
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
+        let named = allowed.as_ref().is_none_or(|name| shows(&request, name));
         let side = side.get().cloned();
-        async move { Ok::<_, Infallible>(peer_request(side, request).await) }
+        async move { Ok::<_, Infallible>(peer_request(named, side, request).await) }
     });
     base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
 }
 
-async fn peer_request(side: Option<PeerSide>, request: Request<Incoming>) -> Response<Body> {
+/// Whether a member's certificate has this common name.
+fn shows(request: &Request<Incoming>, name: &str) -> bool {
+    let certificate = request.extensions().get::<base_serve::Peer>().and_then(|peer| peer.certificates.first());
+    certificate.and_then(|certificate| common_name(certificate)).is_some_and(|shown| shown == name)
+}
+
+async fn peer_request(named: bool, side: Option<PeerSide>, request: Request<Incoming>) -> Response<Body> {
     let plain = |code, text: &'static str| {
         let mut response =
             Response::new(Body::new(Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {})));
@@ -273,6 +296,7 @@ async fn peer_request(side: Option<PeerSide>, request: Request<Incoming>) -> Res
         response
     };
     match side {
+        _ if !named => plain(StatusCode::FORBIDDEN, "the certificate has another name than --peer-cert-allowed-cn\n"),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         Some(_) if !is_grpc(request.headers()) => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
         Some(side) => answer_peer(side, request).await,

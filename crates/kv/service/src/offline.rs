@@ -40,12 +40,41 @@ fn status(flags: &SnapshotStatus) -> Result<()> {
         "fields" => print(&format!(
             "\"Hash\" : {hash}\n\"Revision\" : {revision}\n\"Keys\" : {total_keys}\n\"Size\" : {total_size}\n\"Version\" : \"{version}\""
         )),
+        "table" => print(&table(
+            ["HASH", "REVISION", "TOTAL KEYS", "TOTAL SIZE", "VERSION"],
+            [format!("{hash:x}"), revision.to_string(), total_keys.to_string(), size(total_size), version.to_string()],
+        )),
         _ => print(&format!("{hash:x}, {revision}, {total_keys}, {total_size}, {version}")),
     }
 }
 
+/// A row under its heads, framed as etcd's tools do.
+fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
+    let cells = || heads.iter().zip(&row).map(|(head, cell)| (*head, cell, head.len().max(cell.len())));
+    let line: String = cells().map(|(_, _, width)| format!("+{}", "-".repeat(width + 2))).collect::<String>() + "+";
+    let head: String = cells().map(|(head, _, width)| format!("| {head:^width$} ")).collect::<String>() + "|";
+    let row: String = cells().map(|(_, cell, width)| format!("| {cell:>width$} ")).collect::<String>() + "|";
+    [line.as_str(), &head, &line, &row, &line].join("\n")
+}
+
+/// Bytes as people read them.
+fn size(bytes: u64) -> String {
+    let mut size = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB"] {
+        if size < 1000.0 {
+            break;
+        }
+        (size, unit) = (size / 1000.0, larger);
+    }
+    if size < 10.0 && unit != "B" { format!("{size:.1} {unit}") } else { format!("{size:.0} {unit}") }
+}
+
 fn restore(flags: &SnapshotRestore) -> Result<()> {
     let target = flags.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
+    if flags.wal_dir.as_ref().is_some_and(|wal| *wal != target.join("member/wal")) {
+        bail!("--wal-dir is not supported: the log is in {}; leave it out", target.join("member/wal").display());
+    }
     let taken = target.is_file() || std::fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         bail!("{} exists and is not empty: restore into another folder, or remove it first", target.display());
@@ -103,4 +132,18 @@ fn fill(
     engine.write(batch)?;
     engine.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_framed() {
+        assert_eq!(
+            table(["HASH", "TOTAL SIZE"], ["3a8dbf1f".to_owned(), size(20_480)]),
+            "+----------+------------+\n|   HASH   | TOTAL SIZE |\n+----------+------------+\n| 3a8dbf1f |      20 kB |\n+----------+------------+"
+        );
+        assert_eq!([999, 1_500, 82_854_982].map(size), ["999 B", "1.5 kB", "83 MB"]);
+    }
 }

@@ -1,15 +1,15 @@
 //! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
 
-use crate::listen::TlsFiles;
+use crate::listen::{TlsFiles, Versions};
 use anyhow::{Result, bail};
 use base_telemetry::LogOptions;
+use base_tls::rustls::version::{TLS12, TLS13};
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// etcd's flags that mean nothing here: accepted with a warning.
 pub const IGNORED_FLAGS: &[&str] = &[
-    "wal-dir",
     "max-snapshots",
     "max-wals",
     "proxy",
@@ -38,9 +38,6 @@ pub const IGNORED_FLAGS: &[&str] = &[
     "cors",
     "force-new-cluster",
     "self-signed-cert-validity",
-    "tls-min-version",
-    "tls-max-version",
-    "cipher-suites",
     "experimental-initial-corrupt-check",
     "experimental-corrupt-check-time",
     "experimental-compact-hash-check-enabled",
@@ -59,15 +56,18 @@ pub const IGNORED_FLAGS: &[&str] = &[
     "experimental-bootstrap-defrag-threshold-megabytes",
     "compact-hash-check-time",
     "corrupt-check-time",
-    "client-crl-file",
-    "peer-crl-file",
-    "peer-cert-allowed-cn",
-    "peer-cert-allowed-hostname",
-    "client-cert-allowed-hostname",
     "auto-tls",
     "peer-auto-tls",
     "v2-deprecation",
     "experimental-stop-grpc-service-on-defrag",
+    "stop-grpc-service-on-defrag",
+    "compaction-sleep-interval",
+    "experimental-compaction-sleep-interval",
+    "memory-mlock",
+    "enable-grpc-gateway",
+    "downgrade-check-time",
+    "experimental-downgrade-check-time",
+    "bootstrap-defrag-threshold-megabytes",
 ];
 
 /// A key-value store with etcd's v3 API.
@@ -93,8 +93,11 @@ impl Flags {
     /// Where logs go.
     pub fn log(&self) -> LogOptions {
         let mut log = self.log.clone();
-        if self.serve.log_level == "debug" {
-            log.verbosity = log.verbosity.max(4);
+        match self.serve.log_level.as_str() {
+            "debug" => log.verbosity = log.verbosity.max(4),
+            "warn" => log.levels = Some("warn"),
+            "error" | "panic" | "fatal" => log.levels = Some("error"),
+            _ => {}
         }
         log
     }
@@ -143,7 +146,7 @@ pub(crate) struct SnapshotRestore {
     /// Folder to make; must not exist or be empty
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// Accepted; the log is in the data folder
+    /// Refused, unless it is where the log is: DATA/member/wal
     #[arg(long)]
     pub wal_dir: Option<PathBuf>,
     /// Members of the new cluster
@@ -208,7 +211,7 @@ pub(crate) struct Serve {
     /// Where /metrics and /health are served besides
     #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", default_value = "")]
     pub listen_metrics_urls: String,
-    /// Accepted; HTTP is served with gRPC
+    /// Where the pages (/health, /metrics, ...) are served besides
     #[arg(long, env = "ETCD_LISTEN_CLIENT_HTTP_URLS", default_value = "")]
     pub listen_client_http_urls: String,
     /// Client URLs to tell others [default: those listened on]
@@ -325,9 +328,85 @@ pub(crate) struct Serve {
     /// The CA of members: only those with a certificate of it get in
     #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
     pub peer_trusted_ca_file: Option<PathBuf>,
+    /// The common name that members' certificates must have
+    #[arg(long, env = "ETCD_PEER_CERT_ALLOWED_CN")]
+    pub peer_cert_allowed_cn: Option<String>,
+    /// The oldest version of TLS that is spoken: TLS1.2 or TLS1.3
+    #[arg(long, env = "ETCD_TLS_MIN_VERSION", default_value = "TLS1.2", value_parser = ["TLS1.2", "TLS1.3"])]
+    pub tls_min_version: String,
+    /// The newest one
+    #[arg(long, env = "ETCD_TLS_MAX_VERSION", value_parser = ["", "TLS1.2", "TLS1.3"])]
+    pub tls_max_version: Option<String>,
+    /// Accepted with a warning; the log is in the data folder
+    #[arg(long, env = "ETCD_WAL_DIR", hide = true)]
+    pub wal_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub refused: Refused,
+}
+
+/// etcd's flags that restrict who gets in, and that can't be honoured: taking them for nothing would let others in.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Refused {
+    #[arg(long, env = "ETCD_CIPHER_SUITES", hide = true)]
+    cipher_suites: Option<String>,
+    #[arg(long, env = "ETCD_CLIENT_CRL_FILE", hide = true)]
+    client_crl_file: Option<String>,
+    #[arg(long, env = "ETCD_PEER_CRL_FILE", hide = true)]
+    peer_crl_file: Option<String>,
+    #[arg(long, env = "ETCD_PEER_CERT_ALLOWED_HOSTNAME", hide = true)]
+    peer_cert_allowed_hostname: Option<String>,
+    #[arg(long, env = "ETCD_CLIENT_CERT_ALLOWED_HOSTNAME", hide = true)]
+    client_cert_allowed_hostname: Option<String>,
+}
+
+impl Refused {
+    /// Whether none of them asks for something.
+    pub fn check(&self) -> Result<()> {
+        let given = [
+            ("cipher-suites", &self.cipher_suites),
+            ("client-crl-file", &self.client_crl_file),
+            ("peer-crl-file", &self.peer_crl_file),
+            ("peer-cert-allowed-hostname", &self.peer_cert_allowed_hostname),
+            ("client-cert-allowed-hostname", &self.client_cert_allowed_hostname),
+        ];
+        match given.into_iter().find(|(_, value)| value.as_ref().is_some_and(|value| !value.is_empty())) {
+            Some((flag, _)) => bail!(
+                "--{flag} is not supported, and starting without it would let in those whom it keeps out: leave it out if that is \
+                 meant, and give out certificates of a CA of their own instead"
+            ),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Serve {
+    /// The versions of TLS that ports speak.
+    fn versions(&self) -> Versions {
+        const NEW: Versions = &[&TLS13];
+        const OLD: Versions = &[&TLS12];
+        const BOTH: Versions = &[&TLS13, &TLS12];
+        let newest = self.tls_max_version.as_deref().unwrap_or_default();
+        match (self.tls_min_version.as_str(), newest) {
+            ("TLS1.3", _) => NEW,
+            (_, "TLS1.2") => OLD,
+            _ => BOTH,
+        }
+    }
+
+    /// Whether the flags about TLS agree with each other.
+    pub fn check_tls(&self) -> Result<()> {
+        self.refused.check()?;
+        if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
+            bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
+        }
+        if self.peer_cert_allowed_cn.is_some() && self.peer_trusted_ca_file.is_none() {
+            bail!(
+                "--peer-cert-allowed-cn needs the CA that certificates are checked with: give it with --peer-trusted-ca-file"
+            );
+        }
+        Ok(())
+    }
+
     /// What the client ports have.
     pub fn client_files(&self) -> TlsFiles<'_> {
         TlsFiles {
@@ -336,6 +415,7 @@ impl Serve {
             key: self.key_file.as_deref(),
             ca: self.trusted_ca_file.as_deref(),
             demand: self.client_cert_auth,
+            versions: self.versions(),
         }
     }
 
@@ -347,6 +427,7 @@ impl Serve {
             key: self.peer_key_file.as_deref(),
             ca: self.peer_trusted_ca_file.as_deref(),
             demand: self.peer_client_cert_auth,
+            versions: self.versions(),
         }
     }
 }
@@ -388,6 +469,18 @@ mod tests {
     fn flags_are_consistent() {
         use clap::CommandFactory;
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn levels_of_logs_are_those_of_the_flag() {
+        let levels = |level: &str| {
+            let log = Flags::try_parse_from(["kvstore", "--log-level", level]).unwrap().log();
+            (log.verbosity, log.levels)
+        };
+        assert_eq!(levels("debug"), (4, None));
+        assert_eq!(levels("info"), (0, None));
+        assert_eq!(levels("warn"), (0, Some("warn")));
+        assert_eq!(levels("error"), (0, Some("error")));
     }
 
     #[test]

@@ -86,16 +86,18 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
 
 async fn plan(flags: &Serve) -> Result<Plan> {
     let bounds = bounds(flags)?;
+    flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
     let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
     let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
-    let metrics = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
+    let mut pages = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
+    pages.extend(urls::parse("listen-client-http-urls", &flags.listen_client_http_urls)?);
     if client.is_empty() || peer.is_empty() {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
-    let secure = client.iter().any(|url| url.secure);
+    let secure = client.iter().chain(&pages).any(|url| url.secure);
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
-        bail!("--listen-client-urls has https, which needs --cert-file and --key-file");
+        bail!("https for clients (--listen-client-urls and the like) needs --cert-file and --key-file");
     }
     let client_tls = listen::tls(&flags.client_files())?;
     let peer_tls = listen::tls(&flags.peer_files())?;
@@ -107,7 +109,11 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     let advertised = |flag: &str, given: &Option<String>, ports: &[Port]| -> Result<Vec<String>> {
         Ok(match given {
             Some(list) => urls::parse(flag, list)?.into_iter().map(|url| url.text).collect(),
-            None => ports.iter().map(|port| port.url.clone()).collect(),
+            None => {
+                let mut urls: Vec<String> = ports.iter().map(|port| port.url.clone()).collect();
+                urls.dedup();
+                urls
+            }
         })
     };
     if let Some(cluster) = &flags.initial_cluster {
@@ -117,7 +123,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     tasks::Retention::parse(flags)?;
     let client_ports = listen::bind(&client).await?;
     let peer_ports = listen::bind(&peer).await?;
-    let metrics_ports = listen::bind(&metrics).await?;
+    let metrics_ports = listen::bind(&pages).await?;
     let client_urls = advertised("advertise-client-urls", &flags.advertise_client_urls, &client_ports)?;
     let peer_urls = advertised("initial-advertise-peer-urls", &flags.initial_advertise_peer_urls, &peer_ports)?;
     let own = peer_urls.iter().map(|url| format!("{}={url}", flags.name)).collect::<Vec<_>>().join(",");
@@ -162,11 +168,23 @@ async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     // The folder first: what is wrong with it is the more useful message.
     let mut plan = plan(&flags).await?;
+    if flags.wal_dir.is_some() {
+        tracing::warn!("kvstore: flag --wal-dir has no meaning here and is ignored: the log is in the data folder");
+    }
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
     let routes = Arc::new(OnceLock::new());
     for port in std::mem::take(&mut plan.peer_ports) {
-        tasks.spawn("peers", listen::serve_peers(port, plan.peer_tls.clone(), routes.clone(), shutdown.clone()));
+        tasks.spawn(
+            "peers",
+            listen::serve_peers(
+                port,
+                plan.peer_tls.clone(),
+                routes.clone(),
+                flags.peer_cert_allowed_cn.clone(),
+                shutdown.clone(),
+            ),
+        );
     }
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;

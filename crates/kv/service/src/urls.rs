@@ -14,11 +14,16 @@ pub(crate) struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// The address to listen on.
-    pub fn address(&self) -> Result<SocketAddr> {
+    /// The address to listen on, one of IPv4 if there is one, and the others that the host's name has.
+    pub fn addresses(&self) -> Result<(SocketAddr, Vec<SocketAddr>)> {
         let target = (self.host.as_str(), self.port);
         let found = target.to_socket_addrs().with_context(|| format!("{} can't be resolved", self.text))?;
-        found.into_iter().next().with_context(|| format!("{} has no address", self.text))
+        let mut others: Vec<SocketAddr> = found.collect();
+        others.sort();
+        others.dedup();
+        let mut others = others.into_iter();
+        let first = others.next().with_context(|| format!("{} has no address", self.text))?;
+        Ok((first, others.collect()))
     }
 
     /// The same with the port that was got.

@@ -1,9 +1,10 @@
 //! The pages beside gRPC.
 
-use crate::member::Member;
+use crate::member::{Member, free_port};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
+use std::net::ToSocketAddrs;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -52,5 +53,23 @@ async fn checks_are_left_out_or_asked_one_by_one() {
     assert_eq!(page(member.port, "/livez/serializable_read").await, (200, "ok\n".to_owned()));
     assert_eq!(page(member.port, "/livez/linearizable_read").await.0, 404);
     assert_eq!(page(member.port, "/livez?verbose=true").await, (200, "[+]serializable_read ok\nok\n".to_owned()));
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
+    let (pages, clients) = (free_port(), free_port());
+    let member = Member::start(&[
+        &format!("--listen-client-http-urls=http://127.0.0.1:{pages}"),
+        &format!("--listen-client-urls=http://localhost:{clients}"),
+    ])
+    .await;
+    assert_eq!((member.port, page(pages, "/health").await.0), (clients, 200));
+    for address in ("localhost", clients).to_socket_addrs().unwrap() {
+        // An address that this machine does not have can't be listened on.
+        if std::net::TcpListener::bind((address.ip(), 0)).is_ok() {
+            TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+        }
+    }
     member.stop().await;
 }

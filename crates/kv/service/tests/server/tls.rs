@@ -53,6 +53,19 @@ impl Ca {
         ]
     }
 
+    /// What a member on this port says to somebody with this certificate and key.
+    async fn ask(
+        &self,
+        peer: u16,
+        identity: Option<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<Option<bytes::Bytes>, kv_raft::NodeError> {
+        let ca = Some(self.pem.clone().into_bytes());
+        let tls = base_tls::ClientTls { ca, identity, insecure: false, alpn: vec![b"h2".to_vec()] };
+        let peer_tls = kv_raft::PeerTls::default();
+        *peer_tls.write() = Some(base_tls::client_config(&tls).unwrap());
+        kv_raft::Node::ask_url(&format!("https://127.0.0.1:{peer}"), peer_tls, 3, bytes::Bytes::new()).await
+    }
+
     /// Flags for a client port with TLS.
     pub fn secure(&self, more: &[String]) -> Vec<String> {
         let port = ["--listen-client-urls=https://127.0.0.1:0".to_owned()];
@@ -104,19 +117,8 @@ async fn a_ca_alone_demands_certificates_of_members() {
     flags.push(format!("--peer-trusted-ca-file={}", ca.file("ca.crt")));
     let member = Member::start(&words(&flags)).await;
     let (certificate, key) = ca.sign("peer");
-    let ask = |identity: Option<(Vec<u8>, Vec<u8>)>| {
-        let tls = base_tls::ClientTls {
-            ca: Some(ca.pem.clone().into_bytes()),
-            identity,
-            insecure: false,
-            alpn: vec![b"h2".to_vec()],
-        };
-        let peer_tls = kv_raft::PeerTls::default();
-        *peer_tls.write() = Some(base_tls::client_config(&tls).unwrap());
-        async move { kv_raft::Node::ask_url(&format!("https://127.0.0.1:{peer}"), peer_tls, 3, bytes::Bytes::new()).await }
-    };
-    assert!(ask(None).await.is_err(), "nobody without a certificate");
-    assert!(ask(Some((certificate.into_bytes(), key.into_bytes()))).await.unwrap().is_some());
+    assert!(ca.ask(peer, None).await.is_err(), "nobody without a certificate");
+    assert!(ca.ask(peer, Some((certificate.into_bytes(), key.into_bytes()))).await.unwrap().is_some());
     member.stop().await;
 }
 
@@ -129,4 +131,50 @@ async fn demanding_certificates_needs_a_ca() {
     flags.push("--peer-client-cert-auth".to_owned());
     let said = refusal(&words(&flags)).await;
     assert!(said.contains("--peer-client-cert-auth") && said.contains("--peer-trusted-ca-file"), "{said}");
+}
+
+#[tokio::test]
+async fn what_keeps_others_out_is_honoured_or_refused() {
+    let ca = Ca::new();
+    for flag in [
+        "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        "--client-crl-file=/x",
+        "--peer-crl-file=/x",
+        "--peer-cert-allowed-hostname=x",
+        "--client-cert-allowed-hostname=x",
+    ] {
+        let said = refusal(&[flag]).await;
+        assert!(said.contains(flag.split('=').next().unwrap()) && said.contains("not supported"), "{said}");
+    }
+    let said = refusal(&["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"]).await;
+    assert!(said.contains("--tls-min-version") && said.contains("--tls-max-version"), "{said}");
+    let said = refusal(&["--peer-cert-allowed-cn=x"]).await;
+    assert!(said.contains("--peer-trusted-ca-file"), "{said}");
+    for (flag, versions) in [("--tls-min-version=TLS1.3", [false, true]), ("--tls-max-version=TLS1.2", [true, false])] {
+        let member = Member::start(&words(&ca.secure(&[flag.to_owned()]))).await;
+        for (version, wanted) in ["-tls1_2", "-tls1_3"].into_iter().zip(versions) {
+            let at = format!("127.0.0.1:{}", member.port);
+            let mut client = tokio::process::Command::new("openssl");
+            client.args(["s_client", "-connect", &at, version]).stdin(std::process::Stdio::null());
+            assert_eq!(client.output().await.unwrap().status.success(), wanted, "{flag} {version}");
+        }
+        member.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_members_name_is_looked_at() {
+    let ca = Ca::new();
+    let peer = free_port();
+    let mut flags = ca.flags("peer-");
+    flags.push(format!("--listen-peer-urls=https://127.0.0.1:{peer}"));
+    flags.push(format!("--peer-trusted-ca-file={}", ca.file("ca.crt")));
+    flags.push("--peer-cert-allowed-cn=member".to_owned());
+    let member = Member::start(&words(&flags)).await;
+    for (name, wanted) in [("member", true), ("other", false)] {
+        let (certificate, key) = ca.sign(name);
+        let answer = ca.ask(peer, Some((certificate.into_bytes(), key.into_bytes()))).await;
+        assert_eq!(answer.is_ok(), wanted, "{name}: {answer:?}");
+    }
+    member.stop().await;
 }
