@@ -102,6 +102,7 @@ refusals! {
     InvalidDowngrade InvalidArgument "etcdserver: invalid downgrade target version";
     NoDowngrade FailedPrecondition "etcdserver: no inflight downgrade job";
     NotCapable FailedPrecondition "etcdserver: not capable";
+    Replaced Unavailable "etcdserver: this member is receiving its state from the leader";
     Damaged DataLoss "etcdserver: a stored record is damaged; restore this member from a snapshot";
 }
 
@@ -119,6 +120,7 @@ impl From<MvccError> for Refusal {
             MvccError::TooManyOps => Refusal::TooManyOps,
             MvccError::InvalidSort => Refusal::InvalidSort,
             MvccError::InvalidTxn => Refusal::InvalidTxn,
+            MvccError::Replaced => Refusal::Replaced,
             MvccError::Engine(error) => {
                 tracing::error!(%error, "the engine failed");
                 Refusal::Damaged

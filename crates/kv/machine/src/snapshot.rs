@@ -52,6 +52,7 @@ impl Machine {
         &self,
         mut rows: impl FnMut() -> Result<Option<Vec<SnapshotItem>>, MachineError> + Send,
     ) -> Result<Place, MachineError> {
+        self.store.begin_replacing();
         self.on_engine(|engine| {
             // The mark is there before anything is gone, and until everything is back.
             engine.write(persist::installing(true))?;

@@ -38,6 +38,9 @@ pub enum MvccError {
     /// A transaction nested too deeply, or an operation without content.
     #[error("invalid transaction")]
     InvalidTxn,
+    /// The engine's content is being replaced by another member's: what is in memory has nothing behind it.
+    #[error("the state is being replaced")]
+    Replaced,
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

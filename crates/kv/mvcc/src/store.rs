@@ -65,6 +65,8 @@ pub struct Store {
     pub(crate) bytes: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) reclaimed: watch::Sender<i64>,
+    /// Beginnings and ends of replacing the engine's content: odd while it is under way.
+    replacements: AtomicU64,
     revisions: watch::Sender<i64>,
     value_budget: usize,
     deferred: OnceLock<Defer>,
@@ -99,6 +101,7 @@ impl Store {
             engine,
             reclaim: Notify::new(),
             pins: AtomicUsize::new(0),
+            replacements: AtomicU64::new(0),
             value_budget,
             deferred: OnceLock::new(),
         };
@@ -106,11 +109,25 @@ impl Store {
         Ok(store)
     }
 
+    /// The engine's content is about to be replaced. Until `reload` reads that need it are refused.
+    pub fn begin_replacing(&self) {
+        if !self.replacing() {
+            self.replacements.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn replacing(&self) -> bool {
+        self.replacements.load(Ordering::Acquire) % 2 == 1
+    }
+
     /// Starts over from the engine, whose content was replaced.
     pub fn reload(&self) -> Result<(), MvccError> {
         let mut state = self.state.write();
         let (loaded, bytes) = load(&*self.engine, self.value_budget)?;
         *state = loaded;
+        if self.replacing() {
+            self.replacements.fetch_add(1, Ordering::AcqRel);
+        }
         self.bytes.store(bytes, Ordering::Relaxed);
         let (current, reclaimed) = (state.current, state.reclaimed);
         drop(state);
@@ -272,13 +289,16 @@ impl Store {
     }
 
     fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
-        let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else { return Ok(None) };
+        let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else {
+            return if self.replacing() { Err(MvccError::Replaced) } else { Ok(None) };
+        };
         decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()))
     }
 
     /// Revisions from `from` on, in order, at most about `limit` of them, and where to go on. Nothing: all is told.
     pub fn history(&self, from: i64, limit: usize) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
         let mut next = from;
+        let before = self.replacements.load(Ordering::Acquire);
         loop {
             let upto = {
                 let state = self.state.read();
@@ -293,7 +313,10 @@ impl Store {
             };
             let last = next.saturating_add(i64::try_from(limit).unwrap_or(i64::MAX)).min(upto);
             let found = self.engine_history(next, last)?;
-            // What was reclaimed while it was read would be a gap.
+            // What was gone or reclaimed while it was read would be a gap.
+            if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
+                return Err(MvccError::Replaced);
+            }
             if from < self.compacted() {
                 return Err(MvccError::Compacted);
             }

@@ -1,0 +1,54 @@
+//! Reads of a state that is being replaced by another member's.
+#![allow(clippy::unwrap_used)]
+
+use bytes::{Bytes, BytesMut};
+use kv_engine::MemoryEngine;
+use kv_machine::{Command, Envelope, Machine, Options, encode_into};
+use kv_mvcc::MvccError;
+use proto_etcd::etcdserverpb::{PutRequest, RangeRequest};
+use std::sync::Arc;
+
+fn machine(engine: &Arc<MemoryEngine>) -> Arc<Machine> {
+    let options = Options {
+        member: 1,
+        max_txn_ops: 128,
+        max_learners: 1,
+        value_cache: 0,
+        own_thread: true,
+        on_store: Arc::new(|_| {}),
+    };
+    Machine::open(engine.clone(), options).unwrap()
+}
+
+async fn with_a_key() -> Arc<Machine> {
+    let engine = Arc::new(MemoryEngine::default());
+    let before = machine(&engine);
+    let put = PutRequest { key: Bytes::from_static(b"k"), value: Bytes::from_static(b"v"), ..PutRequest::default() };
+    let envelope = Envelope { internal: true, command: Some(Command::Put(put)), ..Envelope::default() };
+    let mut entry = BytesMut::new();
+    encode_into(&mut entry, &envelope);
+    before.apply(1, Bytes::new(), None, Some(entry.freeze()));
+    before.flush().await.unwrap();
+    // Opened anew, it has the key in memory and its value in the engine only.
+    machine(&engine)
+}
+
+#[tokio::test]
+async fn what_needs_the_engine_is_refused_meanwhile() {
+    let (member, leader) = (with_a_key().await, with_a_key().await);
+    let mut picture = leader.picture().await.unwrap();
+    let request = RangeRequest { key: Bytes::from_static(b"k"), ..RangeRequest::default() };
+    let mut looked = 0;
+    let rows = || {
+        looked += 1;
+        if looked == 1 {
+            assert!(matches!(member.store().range(&request), Err(MvccError::Replaced)));
+            assert!(matches!(member.store().history(2, 10), Err(MvccError::Replaced)), "a watcher would miss it");
+        }
+        Ok(picture.next_rows()?)
+    };
+    member.install(rows).await.unwrap();
+    assert!(looked > 1);
+    assert_eq!(member.store().range(&request).unwrap().0.kvs.len(), 1);
+    assert_eq!(member.store().history(2, 10).unwrap().0.len(), 1);
+}
