@@ -219,17 +219,14 @@ impl Scene<'_> {
         let entry = (request.member_id, request.alarm);
         match request.action() {
             AlarmAction::Get => {}
+            // Nobody would be there to end it.
+            AlarmAction::Activate if self.replicated.members.was_removed(request.member_id) => {}
             AlarmAction::Activate => {
                 self.replicated.alarms.insert(entry);
                 persist::put_alarm(&mut self.batch, entry, true);
             }
             AlarmAction::Deactivate => {
-                let cleared = cleared(self.replicated, request);
-                for entry in &cleared {
-                    self.replicated.alarms.remove(entry);
-                    persist::put_alarm(&mut self.batch, *entry, false);
-                }
-                let gone = cleared.into_iter();
+                let gone = self.lower_alarms(request.member_id, request.alarm).into_iter();
                 let list = gone.map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm }).collect();
                 return Ok(Outcome::Alarms(list));
             }
@@ -246,24 +243,33 @@ impl Scene<'_> {
                 }
             }
             Command::MemberAdd(member) => members.add(member.clone(), self.max_learners)?,
-            Command::MemberRemove(request) => members.remove(request.id)?,
+            Command::MemberRemove(request) => {
+                members.remove(request.id)?;
+                // A member that is gone has none.
+                self.lower_alarms(request.id, pb::AlarmType::None as i32);
+            }
             Command::MemberUpdate(request) => members.update(request.id, &request.peer_ur_ls)?,
             Command::MemberPromote(request) => members.promote(request.id)?,
             Command::MemberPublish(member) => members.publish(member.id, &member.name, &member.client_ur_ls)?,
             _ => {}
         }
+        let members = &self.replicated.members;
         persist::put_members(&mut self.batch, members);
         self.members_changed = true;
         Ok(Outcome::Members(members.list()))
     }
-}
 
-fn cleared(replicated: &Replicated, request: &pb::AlarmRequest) -> Vec<(u64, i32)> {
-    let any_member = request.member_id == 0;
-    let any_kind = request.alarm == pb::AlarmType::None as i32;
-    let matches =
-        |entry: &&(u64, i32)| (any_member || entry.0 == request.member_id) && (any_kind || entry.1 == request.alarm);
-    replicated.alarms.iter().filter(matches).copied().collect()
+    /// Ends the alarms of a member, or of all (0), of a kind, or of any; returns which.
+    fn lower_alarms(&mut self, member: u64, kind: i32) -> Vec<(u64, i32)> {
+        let any_kind = kind == pb::AlarmType::None as i32;
+        let of = |entry: &&(u64, i32)| (member == 0 || entry.0 == member) && (any_kind || entry.1 == kind);
+        let lowered: Vec<(u64, i32)> = self.replicated.alarms.iter().filter(of).copied().collect();
+        for entry in &lowered {
+            self.replicated.alarms.remove(entry);
+            persist::put_alarm(&mut self.batch, *entry, false);
+        }
+        lowered
+    }
 }
 
 /// Whether any branch puts something.

@@ -1,4 +1,4 @@
-//! The bound on space: an alarm when data take more, and its end when they no longer do.
+//! The bound on space: an alarm when data take more, and its end when enough is free again.
 
 use crate::core::Core;
 use kv_machine::{Caller, Command};
@@ -7,22 +7,38 @@ use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Watches the size whenever something was written.
+/// How often the size is looked at while writes come; it changes slowly, and looking at it costs a little.
+const STEP: Duration = Duration::from_millis(100);
+/// How often while the alarm is raised: space is given back after a compaction, whether anything is written or not.
+const RAISED_STEP: Duration = Duration::from_secs(1);
+
+/// Watches the size whenever something was written, or is to be given back.
 pub(crate) async fn watch(core: Arc<Core>) {
     let mut applied = core.machine.applied();
     loop {
         applied.borrow_and_update();
-        let over = core.machine.size() > core.bounds.quota;
         let raised = raised(&core);
-        if over != raised {
-            set(&core, over).await;
+        let needed = needed(core.machine.size(), core.bounds.quota, raised);
+        if needed != raised {
+            set(&core, needed).await;
         }
-        if applied.changed().await.is_err() {
+        let changed = applied.changed();
+        let ended = if raised || needed {
+            matches!(tokio::time::timeout(RAISED_STEP, changed).await, Ok(Err(_)))
+        } else {
+            changed.await.is_err()
+        };
+        if ended {
             return;
         }
-        // The size changes slowly; looking at it costs a little.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(STEP).await;
     }
+}
+
+/// Whether the alarm is to be raised. It ends with a twentieth of the quota free, so that it does not come back with the
+/// next put.
+fn needed(size: u64, quota: u64, raised: bool) -> bool {
+    size > if raised { quota - quota / 20 } else { quota }
 }
 
 fn raised(core: &Core) -> bool {
@@ -40,5 +56,19 @@ async fn set(core: &Core, on: bool) {
         }
         Ok(_) => tracing::info!("data take less space than the quota again: puts are allowed"),
         Err(refusal) => tracing::debug!(%refusal, "the space alarm can't be set"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alarm_ends_with_a_twentieth_free() {
+        assert!(!needed(1_000, 1_000, false));
+        assert!(needed(1_001, 1_000, false));
+        assert!(needed(951, 1_000, true));
+        assert!(!needed(950, 1_000, true));
+        assert!(!needed(u64::MAX - 1, u64::MAX, false));
     }
 }
