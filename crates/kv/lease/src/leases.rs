@@ -7,11 +7,17 @@ use std::time::{Duration, Instant};
 /// The longest time to live that may be asked for, in seconds.
 pub const MAX_TTL: i64 = 9_000_000_000;
 
+/// Leases that may end within a step after a change of leader: three quarters of those that are ended in it.
+const TOGETHER: usize = 75;
+const STEP: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Default)]
 struct Lease {
     ttl: i64,
     /// From the last checkpoint; 0: none.
     remaining: i64,
+    /// Another checkpoint may be under way.
+    noting: bool,
     keys: BTreeSet<Bytes>,
     deadline: Option<Instant>,
     /// Where it stands in the queue: at its deadline, or when ending it is to be tried again.
@@ -37,6 +43,28 @@ pub struct Leases {
 
 fn seconds(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0).min(MAX_TTL.cast_unsigned()))
+}
+
+/// A span in seconds, rounded up.
+fn whole_seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX)
+}
+
+/// Deadlines after which leases can be ended as fast as they come, as etcd spreads them: none sooner than wanted.
+fn spread(mut wanted: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
+    wanted.sort_unstable();
+    for at in TOGETHER..wanted.len() {
+        let soonest = wanted[at - TOGETHER].0 + STEP;
+        wanted[at].0 = wanted[at].0.max(soonest);
+    }
+    wanted
+}
+
+impl Lease {
+    /// Seconds that it has left at least, as far as every member knows.
+    fn known(&self) -> i64 {
+        if self.remaining > 0 { self.remaining } else { self.ttl }
+    }
 }
 
 impl Leases {
@@ -100,10 +128,7 @@ impl Leases {
     /// A lease's times.
     pub fn info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
         let lease = self.leases.get(&id)?;
-        let left = lease.deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(now);
-            i64::try_from(left.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX)
-        });
+        let left = lease.deadline.map(|deadline| whole_seconds(deadline.saturating_duration_since(now)));
         Some(LeaseInfo { granted: lease.ttl, left })
     }
 
@@ -114,7 +139,7 @@ impl Leases {
         if lease.deadline.is_none_or(|deadline| deadline <= now) {
             return None;
         }
-        let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0);
+        let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0 || lease.noting);
         self.set_deadline(id, now + seconds(ttl));
         Some((ttl, checkpointed))
     }
@@ -122,17 +147,17 @@ impl Leases {
     /// Notes how much time a lease has left; 0: all of it.
     pub fn checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
         let lease = self.leases.get_mut(&id)?;
-        lease.remaining = remaining;
+        (lease.remaining, lease.noting) = (remaining, false);
         Some(lease.ttl)
     }
 
-    /// This member leads from now on. `grace` is added to every lease: its holder could not renew it meanwhile.
+    /// This member leads from now on. `grace` is added to every lease: its holder could not renew it meanwhile. Where too
+    /// many would end together, some get more.
     pub fn lead(&mut self, now: Instant, grace: Duration) {
         self.leading = true;
-        for id in self.leases.keys().copied().collect::<Vec<_>>() {
-            let Some(lease) = self.leases.get(&id) else { continue };
-            let left = if lease.remaining > 0 { lease.remaining } else { lease.ttl };
-            self.set_deadline(id, now + seconds(left) + grace);
+        let wanted = self.leases.iter().map(|(id, lease)| (now + seconds(lease.known()) + grace, *id));
+        for (deadline, id) in spread(wanted.collect()) {
+            self.set_deadline(id, deadline);
         }
     }
 
@@ -164,14 +189,23 @@ impl Leases {
         over.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Leases with more than `interval` left since their last checkpoint, and what they have left.
-    pub fn due_checkpoints(&self, now: Instant, interval: Duration) -> Vec<(i64, i64)> {
+    /// Leases with more than `interval` gone since their last checkpoint, and the seconds that they have left, rounded up. From
+    /// now on renewing them takes a checkpoint back.
+    pub fn due_checkpoints(&mut self, now: Instant, interval: Duration) -> Vec<(i64, i64)> {
         let due = |lease: &Lease| {
             let left = lease.deadline?.checked_duration_since(now)?;
-            let known = seconds(if lease.remaining > 0 { lease.remaining } else { lease.ttl });
-            (known > interval && left + interval <= known).then_some(left.as_secs().max(1))
+            let rounded = whole_seconds(left);
+            let gone = seconds(lease.known()).checked_sub(left)?;
+            (gone >= interval && rounded > 0 && rounded < lease.known()).then_some(rounded)
         };
-        self.leases.iter().filter_map(|(id, lease)| Some((*id, i64::try_from(due(lease)?).ok()?))).collect()
+        let mut all = Vec::new();
+        for (id, lease) in &mut self.leases {
+            if let Some(left) = due(lease) {
+                lease.noting = true;
+                all.push((*id, left));
+            }
+        }
+        all
     }
 
     /// Forgets everything; the engine's content is being replaced.
@@ -240,6 +274,50 @@ mod tests {
         leases.lead(start, Duration::ZERO);
         assert_eq!(leases.info(1, start).unwrap().left, Some(700));
         assert_eq!(leases.renew(1, start), Some((1000, true)));
+    }
+
+    #[test]
+    fn a_checkpoint_is_never_less_than_what_is_left() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.restore(1, 10, 0);
+        leases.lead(start, Duration::ZERO);
+        assert_eq!(leases.due_checkpoints(start + SECOND / 2, SECOND / 4), []);
+        assert_eq!(leases.due_checkpoints(start + 5 * SECOND / 2, SECOND), [(1, 8)]);
+        assert_eq!(leases.due_checkpoints(start + 11 * SECOND, SECOND), []);
+    }
+
+    #[test]
+    fn renewing_takes_back_a_checkpoint_that_is_under_way() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.restore(1, 10, 0);
+        leases.lead(start, Duration::ZERO);
+        leases.due_checkpoints(start + 3 * SECOND, SECOND);
+        assert_eq!(leases.renew(1, start + 3 * SECOND), Some((10, true)));
+        leases.checkpoint(1, 7);
+        leases.checkpoint(1, 0);
+        assert_eq!(leases.renew(1, start + 3 * SECOND), Some((10, false)));
+    }
+
+    #[test]
+    fn a_new_leader_spreads_the_ends_and_makes_none_sooner() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        for id in 0..1_000 {
+            leases.restore(id, 10, 0);
+        }
+        leases.restore(1_000, 60, 0);
+        leases.lead(start, Duration::ZERO);
+        assert!(leases.expired(start + 10 * SECOND - SECOND / 1_000, 9_999, SECOND).is_empty());
+        let mut ended = Vec::new();
+        for step in 0..20 {
+            let now = leases.expired(start + 10 * SECOND + STEP * step, 9_999, 900 * SECOND);
+            assert!(now.len() <= TOGETHER, "{} in step {step}", now.len());
+            ended.extend(now);
+        }
+        assert_eq!(ended.len(), 1_000);
+        assert_eq!(leases.info(1_000, start).unwrap().left, Some(60));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 
 use crate::node::Shared;
 use crate::pb;
-use crate::types::LogId;
+use crate::promise::{Passing, Reason};
+use crate::types::{LogId, Server};
 use futures::stream::{FuturesUnordered, StreamExt};
 use rand::Rng;
 use std::collections::BTreeSet;
@@ -15,6 +16,9 @@ use tokio::time::Instant;
 
 /// Slowest sync and round trip that the timeout adapts to.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// For how long the outcome of an election is waited for that the leader asked for.
+const GIVEN_WAY: Duration = Duration::from_millis(300);
 
 /// The election timeout, stretched where disk and network are slow: ten of their operations must fit in.
 pub(crate) fn adapted(configured: Duration, sync: Duration, round_trip: Duration) -> Duration {
@@ -47,7 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let server = metrics.borrow_and_update().clone();
         let wait = wait_for(&shared, &server, patience);
         let Some(wait) = wait else {
-            // Leading, or not entitled to: until that changes there is nothing to do.
+            // Leading: until that changes there is nothing to do.
             if metrics.changed().await.is_err() {
                 return;
             }
@@ -56,41 +60,79 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tokio::time::sleep(wait).await;
         let server = metrics.borrow_and_update().clone();
         let still = wait_for(&shared, &server, patience).is_some();
-        if still && shared.heard() >= wait.min(patience) && shared.heard() >= timeout || still && shared.alone() {
-            let before = server.vote.leader_id.term;
-            if !campaign(&shared).await {
+        let silence = shared.promise.silence();
+        if still && silence >= wait.min(patience) && silence >= timeout || still && shared.alone() {
+            if !is_voter(&shared, &server) {
+                knock(&shared).await;
+                tokio::time::sleep(patience).await;
+                continue;
+            }
+            let Some(passing) = campaign(&shared, timeout).await else {
                 // Not at once again: the others have been asked.
                 tokio::time::sleep(patience.mul_f64(0.1)).await;
                 continue;
-            }
-            // openraft saves the new vote in its own time. Until then it still tells of the leader that is gone, and every
-            // further election would wait behind this one, and end it.
-            let noted = metrics.wait_for(|server| server.vote.leader_id.term > before);
-            if matches!(tokio::time::timeout(LONGEST, noted).await, Ok(Err(_))) {
+            };
+            if !elect(&shared, passing, patience.mul_f64(0.6)).await {
                 return;
             }
-            // The votes take their time; whoever asks again at once takes them back.
-            let outcome = metrics.wait_for(|server| server.current_leader.is_some());
-            let _ = tokio::time::timeout(patience.mul_f64(0.6), outcome).await;
         }
     }
 }
 
-/// How long to wait before standing; none: not at all.
-fn wait_for(shared: &Shared, metrics: &crate::types::Server, patience: Duration) -> Option<Duration> {
-    let membership = metrics.membership_config.membership();
-    let voter = membership.voter_ids().any(|id| id == shared.member);
-    if !voter || metrics.state.is_leader() {
+/// Raises the term, and waits for what comes of it. False: replication has stopped.
+async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
+    let mut metrics = shared.raft.server_metrics();
+    let before = metrics.borrow_and_update().vote.leader_id.term;
+    tracing::info!("standing for election");
+    if let Err(e) = shared.raft.trigger().elect().await {
+        tracing::warn!(error = %e, "an election can't be started");
+    }
+    // openraft saves the new vote in its own time. Until then it still tells of the leader that is gone, and every
+    // further election would wait behind this one, and end it.
+    let noted = metrics.wait_for(|server| server.vote.leader_id.term > before);
+    match tokio::time::timeout(LONGEST, noted).await {
+        Ok(Ok(server)) => passing.given(server.vote.leader_id.term),
+        Ok(Err(_)) => return false,
+        Err(_) => {}
+    }
+    // The votes take their time; whoever asks again at once takes them back.
+    let outcome = metrics.wait_for(|server| server.current_leader.is_some());
+    let _ = tokio::time::timeout(patience, outcome).await;
+    true
+}
+
+/// Stands for election because the leader asked.
+pub(crate) async fn stand(shared: &Shared, transfer: pb::Transfer) -> Result<(), &'static str> {
+    let passing = shared.promise.pass(shared.term() + 1, &Reason::Transfer(&transfer));
+    let Some(passing) = passing else { return Err("the leader is not known to be giving way") };
+    *shared.standing.lock() = Some(transfer);
+    if elect(shared, passing, GIVEN_WAY).await { Ok(()) } else { Err("replication has stopped") }
+}
+
+/// Calls everybody, to be told in case this member has been removed: without a vote it has no other reason to.
+async fn knock(shared: &Shared) {
+    let (_, last) = shared.vote_and_last();
+    let others = shared.transport.directory.ids().into_iter().filter(|id| *id != shared.member);
+    futures::future::join_all(others.map(|id| ask(shared, id, last))).await;
+}
+
+fn is_voter(shared: &Shared, server: &Server) -> bool {
+    server.membership_config.membership().voter_ids().any(|id| id == shared.member)
+}
+
+/// How long to wait before doing something; none: leading, so there is nothing to do.
+fn wait_for(shared: &Shared, metrics: &Server, patience: Duration) -> Option<Duration> {
+    if metrics.state.is_leader() {
         return None;
     }
     if shared.alone() {
         return Some(Duration::from_millis(1));
     }
-    Some(patience.saturating_sub(shared.heard()).max(Duration::from_millis(10)))
+    Some(patience.saturating_sub(shared.promise.silence()).max(Duration::from_millis(10)))
 }
 
-/// False: a majority would not vote for this member.
-async fn campaign(shared: &Shared) -> bool {
+/// Asks the others. None: a majority would not vote for this member, or it has heard of a leader meanwhile.
+async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
     let (configs, last) = shared.configs_and_last();
     let mut in_favour = BTreeSet::from([shared.member]);
     if !majority(&configs, &in_favour) {
@@ -107,13 +149,10 @@ async fn campaign(shared: &Shared) -> bool {
     }
     if !majority(&configs, &in_favour) {
         tracing::debug!("no majority would vote for this member");
-        return false;
+        return None;
     }
-    tracing::info!("standing for election");
-    if let Err(e) = shared.raft.trigger().elect().await {
-        tracing::warn!(error = %e, "an election can't be started");
-    }
-    true
+    let reason = if shared.alone() { Reason::Always } else { Reason::Silence(timeout) };
+    shared.promise.pass(shared.term() + 1, &reason)
 }
 
 async fn ask(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {

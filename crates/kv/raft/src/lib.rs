@@ -7,6 +7,7 @@
 //!
 //! openraft's types do not leave this crate.
 
+mod clock;
 mod codec;
 mod elector;
 mod fetch;
@@ -16,6 +17,7 @@ mod log_store;
 mod network;
 mod node;
 mod peer;
+mod promise;
 mod propose;
 mod server;
 mod state;
@@ -28,6 +30,7 @@ mod pb {
     tonic::include_proto!("kvstore.peer.v1");
 }
 
+pub use clock::Clock;
 pub use codec::{commands, origin};
 pub use node::{Config, Node, NodeError, Status};
 pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};

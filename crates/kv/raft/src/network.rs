@@ -12,9 +12,10 @@ use openraft::error::{Fatal, NetworkError, RPCError, RaftError, ReplicationClose
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{AnyError, EmptyNode, OptionalSend, StorageIOError};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,8 +28,8 @@ pub(crate) struct Network {
     pub lease: Arc<Lease>,
     pub machine: Arc<dyn StateMachine>,
     pub committed: Arc<AtomicU64>,
-    /// The next election was asked for by the leader.
-    pub standing: Arc<AtomicBool>,
+    /// The transfer for which the leader last asked this member to stand; its end is known to who votes.
+    pub standing: Arc<Mutex<Option<pb::Transfer>>>,
     pub on_removed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -74,19 +75,20 @@ impl RaftNetwork<Types> for Caller {
         if let Some(committed) = &rpc.leader_commit {
             self.network.committed.fetch_max(committed.index, Ordering::AcqRel);
         }
-        let term = rpc.vote.leader_id.term;
+        let call = self.network.lease.sending(rpc.vote.leader_id.term);
         let message = pb::AppendRequest {
             ballot: Some((&rpc.vote).into()),
             previous: rpc.prev_log_id.as_ref().map(Into::into),
             committed: rpc.leader_commit.as_ref().map(Into::into),
             entries: rpc.entries.iter().map(Into::into).collect(),
+            over: Some(call.over),
         };
         let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
         let sent = Instant::now();
         let answer = self.client()?.append(request).await.map_err(|status| self.unreachable(&status))?.into_inner();
         self.network.transport.directory.answered(self.target, sent.elapsed());
         if answer.outcome() != Outcome::Higher {
-            self.network.lease.answered(term, self.target, sent);
+            self.network.lease.answered(self.target, call, answer.promised);
         }
         Ok(match answer.outcome() {
             Outcome::Success => AppendEntriesResponse::Success,
@@ -102,7 +104,7 @@ impl RaftNetwork<Types> for Caller {
         let message = pb::VoteRequest {
             ballot: Some((&rpc.vote).into()),
             last: rpc.last_log_id.as_ref().map(Into::into),
-            transfer: self.network.standing.load(Ordering::Acquire),
+            transfer: *self.network.standing.lock(),
         };
         let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
         let answer = self.client()?.vote(request).await.map_err(|status| self.unreachable(&status))?.into_inner();

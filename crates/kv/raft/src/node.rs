@@ -1,5 +1,6 @@
 //! A member's part in the cluster: what the services ask of it.
 
+use crate::clock::Clock;
 use crate::elector;
 use crate::forward::{self, Forwarded};
 use crate::lease::Lease;
@@ -7,6 +8,7 @@ use crate::log_store::LogStore;
 use crate::network::Network;
 use crate::pb;
 use crate::peer::{Answerer, Directory};
+use crate::promise::{Passing, Promise, Reason};
 use crate::propose::{self, Counters, Origin, Proposal};
 use crate::server::PeerService;
 use crate::state::{State, StateMachine};
@@ -45,6 +47,8 @@ pub struct Config {
     pub dial: Option<Dial>,
     /// How long a sync of the log takes lately, in microseconds.
     pub sync_micros: Arc<AtomicU64>,
+    /// What the leader's lease is measured with.
+    pub clock: Clock,
 }
 
 /// Why something can't be done.
@@ -109,11 +113,11 @@ pub(crate) struct Shared {
     pub lease: Arc<Lease>,
     pub proposals: mpsc::UnboundedSender<Proposal>,
     pub spool: PathBuf,
-    pub standing: Arc<AtomicBool>,
+    pub promise: Arc<Promise>,
+    pub standing: Arc<Mutex<Option<pb::Transfer>>>,
     config: Config,
     committed: Arc<AtomicU64>,
     applied: watch::Receiver<u64>,
-    last_heard: Mutex<Instant>,
     /// Vote of this leadership, and the index from which on it may answer reads.
     leadership: Mutex<Option<(Vote, u64)>>,
     counters: Arc<Counters>,
@@ -125,6 +129,10 @@ pub struct Node {
     shared: Arc<Shared>,
     forwards: mpsc::UnboundedSender<Forwarded>,
     reads: mpsc::UnboundedSender<oneshot::Sender<Option<u64>>>,
+}
+
+fn stopping() -> NodeError {
+    NodeError::Raft("this member is stopping".to_owned())
 }
 
 fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
@@ -163,15 +171,15 @@ impl Node {
         drop(contents);
         let (tls, dial) = (config.tls.clone(), config.dial.clone());
         let transport = Arc::new(Transport::new(config.cluster, config.member, directory, tls, dial));
-        let lease = Arc::new(Lease::default());
-        let standing = Arc::new(AtomicBool::new(false));
+        let lease = Arc::new(Lease::new(config.clock.clone()));
+        let standing = Arc::default();
         let removed = answerer.clone();
         let network = Network {
             transport: transport.clone(),
             lease: lease.clone(),
             machine: machine.clone(),
             committed: log.committed.clone(),
-            standing: standing.clone(),
+            standing: Arc::clone(&standing),
             on_removed: Arc::new(move || removed.removed()),
         };
         let (committed, alone) = (log.committed.clone(), log.alone.clone());
@@ -189,13 +197,13 @@ impl Node {
             machine: machine.clone(),
             answerer,
             lease,
+            promise: Promise::new(),
             proposals,
             spool: config.spool.clone(),
             standing,
             config,
             committed,
             applied,
-            last_heard: Mutex::new(Instant::now()),
             leadership: Mutex::new(None),
             counters: Arc::default(),
         });
@@ -224,18 +232,20 @@ impl Node {
     /// Proposes an encoded command. The answer comes from the state machine, or it is told that the command is lost.
     pub fn propose(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
         let leader = self.shared.leader().ok_or(NodeError::NoLeader)?;
-        let gone = || NodeError::Raft("this member is stopping".to_owned());
         if leader == self.shared.member {
-            let proposal = Proposal { commands: command, origin: Origin::Here(request) };
-            return self.shared.proposals.send(proposal).map_err(|_| gone());
+            return self.propose_here(command, request);
         }
-        self.forwards.send(Forwarded { command, request }).map_err(|_| gone())
+        self.forwards.send(Forwarded { command, request }).map_err(|_| stopping())
     }
 
-    /// Proposes as the leader what nobody waits for. False: this member does not lead.
-    pub fn propose_unheard(&self, command: Bytes) -> bool {
-        let proposal = Proposal { commands: command, origin: Origin::Nobody };
-        self.shared.leading() && self.shared.proposals.send(proposal).is_ok()
+    /// Proposes an encoded command as the leader; if somebody else leads, nothing is proposed.
+    pub fn propose_leading(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
+        if self.shared.leading() { self.propose_here(command, request) } else { Err(NodeError::NotLeader) }
+    }
+
+    fn propose_here(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
+        let proposal = Proposal { commands: command, origin: Origin::Here(request) };
+        self.shared.proposals.send(proposal).map_err(|_| stopping())
     }
 
     /// Returns when a read of this member's state sees everything that was acknowledged before the call.
@@ -250,7 +260,7 @@ impl Node {
         }
         match tokio::time::timeout(timeout, applied.wait_for(|applied| *applied >= index)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(NodeError::Raft("this member is stopping".to_owned())),
+            Ok(Err(_)) => Err(stopping()),
             Err(_) => Err(NodeError::TimedOut),
         }
     }
@@ -263,7 +273,6 @@ impl Node {
     async fn ask_index(&self) -> Result<u64, NodeError> {
         loop {
             let (sender, receiver) = oneshot::channel();
-            let stopping = || NodeError::Raft("this member is stopping".to_owned());
             self.reads.send(sender).map_err(|_| stopping())?;
             if let Some(index) = receiver.await.map_err(|_| stopping())? {
                 return Ok(index);
@@ -310,7 +319,7 @@ impl Node {
 
     /// Term, without the rest of the status.
     pub fn term(&self) -> u64 {
-        self.shared.raft.server_metrics().borrow().vote.leader_id.term
+        self.shared.term()
     }
 
     /// Whether this member leads, and a quorum has said so lately.
@@ -360,17 +369,15 @@ impl Node {
         if !shared.leading() {
             return Err(NodeError::NotLeader);
         }
-        let term = self.term();
-        shared.lease.give_up(term);
-        let result = tokio::time::timeout(timeout, self.hand_over(to)).await;
-        shared.lease.take_back();
-        match result {
+        // Over when this ends, however it does.
+        let transferring = shared.lease.begin_transfer(self.term());
+        match tokio::time::timeout(timeout, self.hand_over(to, transferring.transfer)).await {
             Ok(done) => done,
             Err(_) => Err(NodeError::TimedOut),
         }
     }
 
-    async fn hand_over(&self, to: u64) -> Result<(), NodeError> {
+    async fn hand_over(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
         loop {
             let status = self.status();
             if status.leader == Some(to) {
@@ -379,8 +386,8 @@ impl Node {
             let caught_up = status.matched.get(&to).is_some_and(|matched| *matched >= status.last_index);
             if !status.leading || caught_up {
                 let mut client = self.shared.transport.client(to).map_err(|e| NodeError::Raft(e.to_string()))?;
-                let request = self.shared.transport.request(to, pb::Nothing {}, Some(Duration::from_secs(2)));
-                if let Err(status) = client.transfer(request).await {
+                let request = self.shared.transport.request(to, transfer, Some(Duration::from_secs(2)));
+                if let Err(status) = client.stand(request).await {
                     tracing::debug!(%status, "the member does not stand yet");
                 }
             }
@@ -439,19 +446,29 @@ impl Shared {
         self.raft.server_metrics().borrow().state.is_leader()
     }
 
-    pub fn heard(&self) -> Duration {
-        self.last_heard.lock().elapsed()
+    /// Lets another member's vote pass, unless there is a leader that nobody should be voted for against.
+    pub fn let_pass(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<Passing> {
+        let given_way = transfer.and_then(|transfer| self.promise.pass(term, &Reason::Transfer(transfer)));
+        if given_way.is_some() {
+            return given_way;
+        }
+        if !self.leading() {
+            return self.promise.pass(term, &Reason::Silence(self.config.election_timeout));
+        }
+        // As long as it may pass there is no lease: one that holds now was there before.
+        let passing = self.promise.pass(term, &Reason::Always)?;
+        if self.lease_holds() {
+            passing.refused();
+            return None;
+        }
+        Some(passing)
     }
 
-    pub fn heard_now(&self) {
-        *self.last_heard.lock() = Instant::now();
+    pub fn term(&self) -> u64 {
+        self.raft.server_metrics().borrow().vote.leader_id.term
     }
 
-    /// Whether there is a leader that others should not be voted against.
-    pub fn has_leader(&self) -> bool {
-        if self.leading() { self.lease_holds() } else { self.heard() < self.config.election_timeout }
-    }
-
+    /// Whether this is the only voter.
     pub fn alone(&self) -> bool {
         let server = self.server();
         let mut voters = server.membership_config.membership().voter_ids();
@@ -482,9 +499,8 @@ impl Shared {
     }
 
     pub fn lease_holds(&self) -> bool {
-        let term = self.raft.server_metrics().borrow().vote.leader_id.term;
         // A tenth is left for clocks that run at different speeds.
-        self.lease.holds(term, self.member, &self.configs(), self.config.election_timeout.mul_f64(0.9))
+        self.lease.holds(self.term(), self.member, &self.configs(), self.config.election_timeout.mul_f64(0.9))
     }
 
     /// As the leader with a lease: the index that a reader must have applied.
@@ -494,9 +510,13 @@ impl Shared {
         let term = server.vote.leader_id.term;
         let configs = server.membership_config.membership().get_joint_config();
         // A tenth is left for clocks that run at different speeds.
-        if !self.lease.holds(term, self.member, configs, self.config.election_timeout.mul_f64(0.9)) {
-            return None;
-        }
+        let holds = self.lease.holds(term, self.member, configs, self.config.election_timeout.mul_f64(0.9));
+        // In this order: a vote that passes in between is later than the moment for which the lease holds.
+        (holds && self.promise.free(term)).then(|| self.index(&server))
+    }
+
+    /// As the leader: the index that a reader must have applied.
+    fn index(&self, server: &Server) -> u64 {
         let mut leadership = self.leadership.lock();
         let barrier = match *leadership {
             Some((vote, barrier)) if vote == server.vote => barrier,
@@ -508,17 +528,25 @@ impl Shared {
             }
         };
         drop(leadership);
-        Some(barrier.max(self.committed.load(Ordering::Acquire)))
+        barrier.max(self.committed.load(Ordering::Acquire))
     }
 
-    /// As `certain`, after asking the others where the lease has run out.
+    /// As `certain`, or after a round of calls to the others where there is no lease.
     pub async fn confirm(&self, timeout: Duration) -> Option<u64> {
         let deadline = Instant::now() + timeout;
+        let asked = self.lease.now();
         loop {
             // Before looking, so that an answer in between is not missed.
             let renewed = self.lease.renewed.notified();
             if let Some(index) = self.certain() {
                 return Some(index);
+            }
+            let server = self.server();
+            let (term, membership) = (server.vote.leader_id.term, server.membership_config.membership());
+            let confirmed = self.lease.confirmed(term, self.member, membership.get_joint_config(), asked);
+            if server.state.is_leader() && confirmed {
+                // There is no lease while leadership is being given away, but a quorum has just followed.
+                return Some(self.index(&server));
             }
             if !self.leading() || Instant::now() >= deadline {
                 return None;
@@ -536,15 +564,6 @@ impl Shared {
         if status.code() == tonic::Code::PermissionDenied && status.message().contains(REMOVED) {
             self.answerer.removed();
         }
-    }
-
-    /// Stands for election because the leader asked.
-    pub async fn stand(&self) -> Result<(), String> {
-        self.standing.store(true, Ordering::Release);
-        let result = self.raft.trigger().elect().await.map_err(|e| e.to_string());
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        self.standing.store(false, Ordering::Release);
-        result
     }
 }
 

@@ -48,6 +48,11 @@ impl Directory {
         self.addresses.read().get(&id).cloned()
     }
 
+    /// All members.
+    pub(crate) fn ids(&self) -> std::collections::BTreeSet<u64> {
+        self.addresses.read().keys().copied().collect()
+    }
+
     /// Whether a member is known.
     pub fn knows(&self, id: u64) -> bool {
         self.addresses.read().contains_key(&id)

@@ -25,8 +25,6 @@ pub(crate) enum Origin {
     Here(u64),
     /// Another member: told whether they were committed.
     Elsewhere(oneshot::Sender<bool>),
-    /// Nobody waits.
-    Nobody,
 }
 
 /// Counters for metrics.
@@ -108,7 +106,7 @@ fn tell(origins: Vec<Origin>, committed: bool, machine: &dyn StateMachine) {
         match origin {
             Origin::Here(request) if !committed => lost.push(request),
             Origin::Elsewhere(sender) => drop(sender.send(committed)),
-            Origin::Here(_) | Origin::Nobody => {}
+            Origin::Here(_) => {}
         }
     }
     if !lost.is_empty() {

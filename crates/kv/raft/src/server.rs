@@ -64,6 +64,7 @@ impl Peer for PeerService {
         self.caller(&request)?;
         let message = request.into_inner();
         let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
+        let over = message.over.unwrap_or(pb::Transfer { term: vote.leader_id.term, session: 0, number: u64::MAX });
         let entries: Option<Vec<_>> = message.entries.into_iter().map(codec::entry_from_message).collect();
         let rpc = AppendEntriesRequest {
             vote,
@@ -77,25 +78,32 @@ impl Peer for PeerService {
             AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
             AppendEntriesResponse::HigherVote(vote) => (Outcome::Higher, Some((&vote).into())),
         };
-        if outcome != Outcome::Higher {
-            self.shared.heard_now();
-        }
-        Ok(Response::new(pb::AppendResponse { outcome: outcome.into(), higher }))
+        let promised = outcome != Outcome::Higher && self.shared.promise.acknowledge(over);
+        Ok(Response::new(pb::AppendResponse { outcome: outcome.into(), higher, promised }))
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Answer<pb::VoteResponse> {
         self.caller(&request)?;
         let message = request.into_inner();
         let last = message.last.map(LogId::from);
-        if !message.transfer && self.shared.has_leader() {
+        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
+        let Some(passing) = self.shared.let_pass(vote.leader_id.term, message.transfer.as_ref()) else {
             // There is a leader: whoever asks has only not heard of it.
             let (vote, last) = self.shared.vote_and_last();
             let answer =
                 pb::VoteResponse { ballot: Some((&vote).into()), granted: false, last: last.as_ref().map(Into::into) };
             return Ok(Response::new(answer));
-        }
-        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
-        let answer = self.shared.raft.vote(VoteRequest::new(vote, last)).await.map_err(stopped)?;
+        };
+        let raft = self.shared.raft.clone();
+        // Decided even if the candidate does not wait for it.
+        let decided = tokio::spawn(async move {
+            let answer = raft.vote(VoteRequest::new(vote, last)).await;
+            if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {
+                passing.refused();
+            }
+            answer
+        });
+        let answer = decided.await.map_err(stopped)?.map_err(stopped)?;
         Ok(Response::new(pb::VoteResponse {
             ballot: Some((&answer.vote).into()),
             granted: answer.vote_granted,
@@ -109,7 +117,7 @@ impl Peer for PeerService {
         let (_, mine) = self.shared.vote_and_last();
         let shared = &self.shared;
         let leading = shared.leading() && shared.lease_holds();
-        let granted = elector::would_vote(shared.heard(), shared.election_timeout(), leading, mine, theirs);
+        let granted = elector::would_vote(shared.promise.silence(), shared.election_timeout(), leading, mine, theirs);
         Ok(Response::new(pb::PreVoteResponse { granted }))
     }
 
@@ -120,7 +128,7 @@ impl Peer for PeerService {
         let head = stream.message().await?.and_then(|first| first.head).ok_or_else(incomplete)?;
         let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
         tracing::info!("receiving the state from the leader");
-        let received = receive(&self.shared.spool, stream, || self.shared.heard_now()).await;
+        let received = receive(&self.shared.spool, stream, || self.shared.promise.heard()).await;
         match traffic {
             Some(traffic) if received.is_ok() => traffic.snapshots_received.observe(began.elapsed()),
             Some(traffic) => drop(traffic.snapshots_not_received.fetch_add(1, Ordering::Relaxed)),
@@ -133,7 +141,7 @@ impl Peer for PeerService {
         let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
         let snapshot = Snapshot { meta, snapshot: Box::new(Picture::Received(path)) };
         let answer = self.shared.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
-        self.shared.heard_now();
+        self.shared.promise.heard();
         tracing::info!("the state from the leader is in place");
         Ok(Response::new(pb::InstallResponse { ballot: Some((&answer.vote).into()) }))
     }
@@ -169,9 +177,9 @@ impl Peer for PeerService {
         Ok(Response::new(answer))
     }
 
-    async fn transfer(&self, request: Request<pb::Nothing>) -> Answer<pb::Nothing> {
+    async fn stand(&self, request: Request<pb::Transfer>) -> Answer<pb::Nothing> {
         self.caller(&request)?;
-        self.shared.stand().await.map_err(stopped)?;
+        elector::stand(&self.shared, request.into_inner()).await.map_err(Status::unavailable)?;
         Ok(Response::new(pb::Nothing {}))
     }
 

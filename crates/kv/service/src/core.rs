@@ -5,14 +5,15 @@ use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
 use crate::slow::{self, Phase};
-use bytes::BytesMut;
-use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, encode_into};
+use bytes::{Bytes, BytesMut};
+use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
 use kv_mvcc::{Hub, Store};
 use kv_raft::{Directory, Node, NodeError};
 use kv_wal::Identity;
 use proto_etcd::etcdserverpb::ResponseHeader;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
@@ -32,6 +33,8 @@ pub(crate) struct Bounds {
     pub slow_request: Duration,
     /// And one whose command takes longer to be applied.
     pub slow_apply: Duration,
+    /// How much time a lease's checkpoint may be behind.
+    pub checkpoint_every: Duration,
 }
 
 /// A running member.
@@ -47,6 +50,8 @@ pub(crate) struct Core {
     pub intake: Arc<Budget>,
     pub bounds: Bounds,
     pub shutdown: CancellationToken,
+    /// Held to write by who notes lease checkpoints, to read by who takes them back.
+    pub checkpoints: tokio::sync::RwLock<()>,
     pub initial: Vec<proto_etcd::etcdserverpb::Member>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,
     /// Folder for files that are made and sent.
@@ -124,6 +129,30 @@ impl Core {
     pub async fn submit_raw(&self, caller: &Caller, command: Command) -> Result<(Outcome, i64), Refusal> {
         self.machine.check_command(caller, &command)?;
         let (request, receiver) = self.machine.wait();
+        let bytes = self.encoded(caller, command, request);
+        if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
+            self.machine.give_up(request);
+            return Err(Refusal::TooLarge);
+        }
+        if let Err(e) = self.propose(bytes, request).await {
+            self.machine.give_up(request);
+            return Err(e);
+        }
+        slow::passed(Phase::Proposed);
+        self.reply(request, receiver).await
+    }
+
+    /// As the leader, what is for no other leader to carry out.
+    pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), Refusal> {
+        let (request, receiver) = self.machine.wait();
+        if let Err(e) = self.node.propose_leading(self.encoded(&Caller::internal(), command, request), request) {
+            self.machine.give_up(request);
+            return Err(of_node(&e));
+        }
+        self.reply(request, receiver).await
+    }
+
+    fn encoded(&self, caller: &Caller, command: Command, request: u64) -> Bytes {
         let envelope = Envelope {
             origin: self.identity.member,
             request,
@@ -134,15 +163,10 @@ impl Core {
         };
         let mut bytes = BytesMut::new();
         encode_into(&mut bytes, &envelope);
-        if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
-            self.machine.give_up(request);
-            return Err(Refusal::TooLarge);
-        }
-        if let Err(e) = self.propose(bytes.freeze(), request).await {
-            self.machine.give_up(request);
-            return Err(e);
-        }
-        slow::passed(Phase::Proposed);
+        bytes.freeze()
+    }
+
+    async fn reply(&self, request: u64, receiver: oneshot::Receiver<Reply>) -> Result<(Outcome, i64), Refusal> {
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
                 Ok(Ok(reply)) => {
@@ -161,7 +185,7 @@ impl Core {
     }
 
     /// Hands a command to the leader, waiting a moment for one where there is none.
-    async fn propose(&self, command: bytes::Bytes, request: u64) -> Result<(), Refusal> {
+    async fn propose(&self, command: Bytes, request: u64) -> Result<(), Refusal> {
         let deadline = tokio::time::Instant::now() + self.bounds.request_timeout;
         loop {
             match self.node.propose(command.clone(), request) {

@@ -5,6 +5,7 @@ mod bootstrap;
 mod check;
 mod core;
 mod describe;
+mod expiry;
 mod glue;
 mod grpc;
 mod health;
@@ -29,6 +30,6 @@ mod tolerant;
 mod unary;
 mod urls;
 
-pub use member::{ClientService, Member, OnRemoved};
+pub use member::{ClientService, Member, OnRemoved, Tuning};
 pub use settings::{Flags, IGNORED_FLAGS};
 pub use start::run;

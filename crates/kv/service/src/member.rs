@@ -66,12 +66,13 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         intake: Budget::new(),
         bounds,
         shutdown,
+        checkpoints: tokio::sync::RwLock::default(),
         spool,
         initial,
         on_removed: removed(on_removed),
     });
     // Set once, here.
-    let _ = answers.core.set(core.clone());
+    let _ = answers.core.set(Arc::downgrade(&core));
     Ok(core)
 }
 
@@ -94,6 +95,15 @@ impl ClientService {
     }
 }
 
+/// What a simulation makes smaller than it is in production.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Bytes that data may take before puts are refused.
+    pub quota: u64,
+    /// How much time a lease's checkpoint may be behind.
+    pub checkpoint_every: Duration,
+}
+
 /// A member without ports, for simulations: everything that is under gRPC, with the services that answer.
 pub struct Member {
     core: Arc<Core>,
@@ -106,6 +116,7 @@ impl Member {
         machine: Arc<Machine>,
         log: (Wal, Contents),
         config: Config,
+        tuning: Tuning,
         initial: Vec<etcdserverpb::Member>,
         on_removed: OnRemoved,
     ) -> Result<Member> {
@@ -114,13 +125,14 @@ impl Member {
             max_request: 1_572_864,
             request_timeout: Duration::from_secs(5),
             min_lease_ttl: 1,
-            quota: u64::MAX,
+            quota: tuning.quota,
             progress_interval: Duration::from_secs(1),
             bcrypt_cost: 4,
             client_cert_auth: false,
             max_learners: 1,
             slow_request: Duration::MAX,
             slow_apply: Duration::MAX,
+            checkpoint_every: tuning.checkpoint_every,
         };
         let (meters, jwt) = (Arc::default(), None);
         let parts =

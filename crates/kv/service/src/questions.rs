@@ -9,7 +9,7 @@ use kv_raft::Answerer;
 use kv_wal::Identity;
 use prost::Message;
 use proto_etcd::etcdserverpb as pb;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 const RENEW: u32 = 1;
@@ -97,7 +97,7 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
     };
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        if let Some(answer) = lease_answer(core, question) {
+        if let Some(answer) = lease_answer(core, question).await {
             return answer;
         }
         if core.node.status().leader != Some(core.identity.member) {
@@ -176,18 +176,19 @@ fn refusal_of(text: &str) -> Option<Refusal> {
 /// Answers other members.
 pub(crate) struct Answers {
     pub identity: Identity,
-    pub core: OnceLock<Arc<Core>>,
+    /// Not to keep it alive: it has this.
+    pub core: OnceLock<Weak<Core>>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,
 }
 
 #[async_trait]
 impl Answerer for Answers {
     async fn answer(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
-        let core = self.core.get()?;
+        let core = &self.core()?;
         let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
         match kind {
-            RENEW => number_answer(lease_answer(core, Question::Renew(number()?))?),
-            LEFT => number_answer(lease_answer(core, Question::Left(number()?))?),
+            RENEW => number_answer(lease_answer(core, Question::Renew(number()?)).await?),
+            LEFT => number_answer(lease_answer(core, Question::Left(number()?)).await?),
             MEMBERS => Some(self.cluster_info(core)),
             CHANGE => {
                 if !core.node.status().leading {
@@ -214,13 +215,17 @@ impl Answerer for Answers {
     }
 
     fn was_removed(&self, id: u64) -> bool {
-        let Some(core) = self.core.get() else { return false };
+        let Some(core) = self.core() else { return false };
         // Until replication has let it go, it is listened to.
         core.machine.members(|members| members.was_removed(id)) && !core.node.status().voters.contains(&id)
     }
 }
 
 impl Answers {
+    fn core(&self) -> Option<Arc<Core>> {
+        self.core.get()?.upgrade()
+    }
+
     fn cluster_info(&self, core: &Core) -> Bytes {
         let (mut members, removed) =
             core.machine.members(|members| (members.list(), members.removed().collect::<Vec<_>>()));

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
 use kv_machine::Options;
-use kv_raft::{Config, PeerTls};
+use kv_raft::{Clock, Config, PeerTls};
 use kv_wal::{Contents, DataFolder, Wal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const DEFAULT_QUOTA: u64 = 2 << 30;
+/// As etcd's lease checkpoints.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Runs what the flags ask for.
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
@@ -81,6 +83,7 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
             Duration::from_nanos(1),
         )?,
         slow_apply: duration("warning-apply-duration", &flags.warning_apply_duration, Duration::from_nanos(1))?,
+        checkpoint_every: CHECKPOINT_EVERY,
     })
 }
 
@@ -287,6 +290,7 @@ async fn build(
         tls: plan.outgoing_tls.clone(),
         dial: None,
         sync_micros,
+        clock: Clock::boot(),
     };
     let parts = Parts {
         machine,

@@ -1,28 +1,20 @@
-//! What runs besides answering: expiry, compaction, membership, quota, publishing.
+//! What runs besides answering: compaction, membership, publishing; and what has its own file.
 
 use crate::core::Core;
 use crate::settings::{CompactionMode, Serve, duration};
 use anyhow::{Context, Result, bail};
 use base_task::Tasks;
-use kv_machine::{Caller, Command, Machine, Outcome, Refusal};
+use kv_machine::{Caller, Command, Machine, Outcome};
 use kv_raft::Directory;
-use proto_etcd::etcdserverpb::{
-    CompactionRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest, Member, MemberListResponse,
-};
+use proto_etcd::etcdserverpb::{CompactionRequest, Member, MemberListResponse};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Leases ended at once; the rest a moment later.
-const EXPIRED_AT_ONCE: usize = 1_000;
-/// A lease that could not be revoked is tried again after this.
-const AGAIN: Duration = Duration::from_secs(3);
 /// A member that was removed waits this long for the others to take note.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How much time a checkpoint may be behind.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// How much history is kept without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +70,7 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
     }
     task!("replication", replication(core.clone()));
     task!("leadership", leadership(core.clone()));
-    task!("leases", leases(core.clone()));
+    task!("leases", crate::expiry::run(core.clone()));
     task!("members", members(core.clone()));
     task!("durable members", durable_members(core.clone()));
     task!("quota", crate::quota::watch(core.clone()));
@@ -124,70 +116,6 @@ async fn leadership(core: Arc<Core>) {
         }
         core.node.changed((status.term, status.leader)).await;
     }
-}
-
-/// Ends leases whose time is over, and notes how much time the long ones have left.
-async fn leases(core: Arc<Core>) {
-    let mut checkpoint = tokio::time::Instant::now() + CHECKPOINT_EVERY;
-    loop {
-        let deadline = core.machine.leases(|leases| leases.next_deadline());
-        let Some(deadline) = deadline else {
-            core.machine.lease_changed().await;
-            continue;
-        };
-        tokio::select! {
-            () = tokio::time::sleep_until(deadline.into()) => expire(&core).await,
-            () = core.machine.lease_changed() => {}
-            () = tokio::time::sleep_until(checkpoint) => {
-                checkpoint = tokio::time::Instant::now() + CHECKPOINT_EVERY;
-                note_times(&core).await;
-            }
-        }
-    }
-}
-
-async fn expire(core: &Arc<Core>) {
-    if !core.node.leads_for_certain() {
-        // Somebody else may lead by now, and have renewed them.
-        let _ = core.node.read_barrier(Duration::from_secs(1)).await;
-        if !core.node.leads_for_certain() {
-            return sleep(Duration::from_millis(100)).await;
-        }
-    }
-    let over = core.machine.leases(|leases| leases.expired(Instant::now().into_std(), EXPIRED_AT_ONCE, AGAIN));
-    for id in over {
-        let core = core.clone();
-        tokio::spawn(async move {
-            let command = Command::LeaseRevoke(LeaseRevokeRequest { id });
-            match core.submit_raw(&Caller::internal(), command).await {
-                Ok(_) => drop(core.meters.expired_leases.fetch_add(1, Ordering::Relaxed)),
-                Err(Refusal::LeaseNotFound) => {}
-                Err(refusal) => tracing::debug!(%refusal, "a lease can't be ended yet"),
-            }
-        });
-    }
-}
-
-async fn note_times(core: &Arc<Core>) {
-    let due = core.machine.leases(|leases| leases.due_checkpoints(Instant::now().into_std(), CHECKPOINT_EVERY));
-    if due.is_empty() {
-        return;
-    }
-    let checkpoints = due.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl }).collect();
-    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints });
-    if let Err(refusal) = core.submit_raw(&Caller::internal(), command).await {
-        tracing::debug!(%refusal, "lease checkpoints can't be noted");
-    }
-}
-
-/// A lease with a checkpoint was renewed: it has all its time again.
-pub(crate) fn forget_checkpoint(core: &Core, id: i64) {
-    let checkpoint = LeaseCheckpoint { id, remaining_ttl: 0 };
-    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints: vec![checkpoint] });
-    let envelope = kv_machine::Envelope { internal: true, command: Some(command), ..Default::default() };
-    let mut bytes = bytes::BytesMut::new();
-    kv_machine::encode_into(&mut bytes, &envelope);
-    core.node.propose_unheard(bytes.freeze());
 }
 
 /// Addresses of all members: as committed, and before that as the flags say.

@@ -21,7 +21,11 @@ struct Flags {
     /// Members, instead of what the seed says.
     #[arg(long)]
     members: Option<u64>,
-    /// A bug to put in: acknowledge-before-sync, stale-read, drop-at-compaction or split-transaction.
+    /// Milliseconds between changes of members and leaders, instead of what the seed says.
+    #[arg(long)]
+    change_every: Option<u64>,
+    /// A bug to put in: acknowledge-before-sync, stale-read, drop-at-compaction, split-transaction or
+    /// lease-after-transfer.
     #[arg(long, value_parser = plant)]
     plant: Option<Plant>,
     /// Folder for what members receive.
@@ -35,6 +39,7 @@ fn plant(name: &str) -> Result<Plant, String> {
         "stale-read" => Plant::StaleRead,
         "drop-at-compaction" => Plant::DropAtCompaction,
         "split-transaction" => Plant::SplitTransaction,
+        "lease-after-transfer" => Plant::LeaseAfterTransfer,
         other => return Err(format!("{other} is no planted bug")),
     })
 }
@@ -57,13 +62,16 @@ fn main() -> ExitCode {
     };
     let (began, count) = (Instant::now(), seeds.end - seeds.start);
     let (mut failed, mut operations, mut faults, mut milliseconds) = (0, 0, 0, 0);
+    let (mut changes, mut moves) = (0, 0);
     for seed in seeds {
         let mut plan = Plan::new(seed);
         plan.members = flags.members.unwrap_or(plan.members);
+        plan.change_every = flags.change_every.unwrap_or(plan.change_every);
         plan.plant = flags.plant;
         let report = run(&plan, &flags.spool.join(std::process::id().to_string()), runtime);
         operations += report.operations;
         faults += report.faults;
+        (changes, moves) = (changes + report.changes, moves + report.moves);
         milliseconds += report.milliseconds;
         if flags.seed.is_some() {
             println!("{plan:?}\n{report:?}");
@@ -74,8 +82,9 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{count} runs, {failed} failed; {operations} operations, {faults} faults, {} simulated hours in {} s",
-        milliseconds / 3_600_000,
+        "{count} runs, {failed} failed; {operations} operations, {faults} faults, {changes} changes of members, {moves} of leaders, \
+         {} simulated minutes in {} s",
+        milliseconds / 60_000,
         began.elapsed().as_secs()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -19,6 +19,8 @@ pub(crate) struct Evidence<'a> {
     pub ledger: &'a Ledger,
     pub states: Vec<Rows>,
     pub operations: &'a [Operation],
+    /// Thousandths by which a member's clock may have been fast.
+    pub drift: u64,
 }
 
 type Verdict = Result<(), String>;
@@ -61,6 +63,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Verdict {
         places.extend(place.map(|place| (operation, place)));
     }
     real_time(&places)?;
+    evidence.space()?;
     evidence.leases()
 }
 
@@ -220,6 +223,19 @@ impl Evidence<'_> {
         Ok(Place { revision: at, writes })
     }
 
+    /// What frees space is never refused for want of it.
+    fn space(&self) -> Verdict {
+        let frees = |request: &Request| !matches!(request, Request::Put(_) | Request::Txn(_) | Request::Grant { .. });
+        let refused = |operation: &&Operation| {
+            frees(&operation.request)
+                && operation.refusal.as_ref().is_some_and(|refusal| refusal.contains("database space exceeded"))
+        };
+        match self.operations.iter().find(refused) {
+            Some(operation) => Err(format!("refused for want of space: {operation:?}")),
+            None => Ok(()),
+        }
+    }
+
     /// No lease ends before its time: its key is deleted by its end or its revocation only.
     fn leases(&self) -> Verdict {
         let mut least: BTreeMap<i64, (u64, i64)> = BTreeMap::new();
@@ -244,7 +260,7 @@ impl Evidence<'_> {
                 .iter()
                 .find(|entry| entry.changes.iter().any(|change| change.key == key && change.value.is_none()));
             let Some(ended) = ended else { continue };
-            let due = since + ttl.cast_unsigned() * 1_000;
+            let due = since + ttl.cast_unsigned() * 1_000_000 / (1_000 + self.drift);
             let asked = revoked.get(&lease).is_some_and(|asked| *asked <= ended.seen_ms);
             if ended.seen_ms < due && !asked {
                 return Err(format!("lease {lease} of {ttl} s, renewed at {since} ms, ended at {} ms", ended.seen_ms));

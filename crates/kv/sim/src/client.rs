@@ -31,6 +31,8 @@ pub(crate) struct Surroundings {
     pub history: History,
     pub plan: Plan,
     pub members: Arc<Mutex<Vec<HostId>>>,
+    /// Who was last asked to give leadership away, and until when that counts; for the planted bug.
+    pub former: Arc<Mutex<(HostId, u64)>>,
     /// The run is about to end: begin nothing new.
     pub over: Arc<AtomicBool>,
 }
@@ -44,6 +46,18 @@ impl Surroundings {
     pub fn anyone(&self, rng: &mut Rng) -> Line {
         let member = rng.pick(&self.members.lock()).copied().unwrap_or(1);
         self.station.line(member, Port::Client)
+    }
+
+    /// Whether a planted bug has this member answer linearizable reads from its own state.
+    fn reads_from_lease(&self, line: &Line) -> bool {
+        match self.plan.plant {
+            Some(Plant::StaleRead) => true,
+            Some(Plant::LeaseAfterTransfer) => {
+                let (host, until) = *self.former.lock();
+                host == line.to() && self.station.net.now() < until
+            }
+            _ => false,
+        }
     }
 
     /// Notes a request, sends it, and notes its answer.
@@ -99,7 +113,8 @@ impl Client {
         };
         let line = self.around.anyone(&mut self.rng);
         let around = self.around.clone();
-        let answer = around.carry_out(request.clone(), send(line, request, around.plan.plant)).await;
+        let from_lease = around.reads_from_lease(&line);
+        let answer = around.carry_out(request.clone(), send(line, request, from_lease)).await;
         if let Some(answer) = answer {
             self.learn(&answer);
         }
@@ -182,13 +197,13 @@ impl Client {
     }
 }
 
-async fn send(line: Line, request: Request, plant: Option<Plant>) -> Result<Answer, Status> {
+async fn send(line: Line, request: Request, from_lease: bool) -> Result<Answer, Status> {
     let mut client = KvClient::new(line);
     Ok(match request {
         Request::Put(request) => Answer::Put(client.put(request).await?.into_inner()),
         Request::Delete(request) => Answer::Delete(client.delete_range(request).await?.into_inner()),
         Request::Range(mut request) => {
-            request.serializable |= plant == Some(Plant::StaleRead);
+            request.serializable |= from_lease;
             Answer::Range(client.range(request).await?.into_inner())
         }
         Request::Txn(request) => Answer::Txn(client.txn(request).await?.into_inner()),

@@ -7,8 +7,8 @@ use crate::net::{HostId, Net, Port};
 use crate::plan::{Plan, Plant};
 use crate::serve::Station;
 use kv_machine::{Machine, Options};
-use kv_raft::{Config, Dial};
-use kv_service::Member;
+use kv_raft::{Clock, Config, Dial};
+use kv_service::{Member, Tuning};
 use kv_wal::{Frame, Wal, WalError, Writer};
 use parking_lot::Mutex;
 use proto_etcd::etcdserverpb;
@@ -58,6 +58,22 @@ pub(crate) struct Host {
     spool: PathBuf,
     make_runtime: MakeRuntime,
     process: Option<Process>,
+    /// Thousandths of a millisecond by which its clock goes on in one.
+    rate: u64,
+    /// Milliseconds that it goes on sleeping.
+    asleep: u64,
+    /// Milliseconds that its process has slept through: its clock stood still in them.
+    slept: Arc<AtomicU64>,
+}
+
+/// Who a host is to be.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub member: u64,
+    /// Voters of a new cluster; none: it joins one.
+    pub begin: BTreeSet<u64>,
+    /// The members that it is told of.
+    pub initial: Vec<etcdserverpb::Member>,
 }
 
 /// A member as the cluster's list has it.
@@ -69,7 +85,29 @@ pub(crate) fn member(id: HostId) -> etcdserverpb::Member {
 impl Host {
     pub fn new(id: HostId, net: Net, mut rng: Rng, spool: PathBuf, make_runtime: MakeRuntime) -> Self {
         let (disk, engine) = (SimDisk::new(rng.fork()), SimEngine::new(rng.fork()));
-        Host { id, disk, engine, net, rng, spool, make_runtime, process: None }
+        Host {
+            id,
+            disk,
+            engine,
+            net,
+            rng,
+            spool,
+            make_runtime,
+            process: None,
+            rate: 1_000,
+            asleep: 0,
+            slept: Arc::default(),
+        }
+    }
+
+    /// From now on its clock goes on by so many thousandths of a millisecond in one.
+    pub fn set_rate(&mut self, rate: u64) {
+        self.rate = rate;
+    }
+
+    /// Suspends it: its clock stands still, and it does not know.
+    pub fn suspend(&mut self, milliseconds: u64) {
+        self.asleep = milliseconds;
     }
 
     pub fn is_up(&self) -> bool {
@@ -78,6 +116,8 @@ impl Host {
 
     fn boot_process(&mut self) -> &mut Process {
         self.net.set_up(self.id);
+        self.asleep = 0;
+        self.slept = Arc::default();
         let runtime = (self.make_runtime)();
         let started = runtime.block_on(async { Instant::now() });
         let station = Station::new(self.net.clone(), self.id);
@@ -91,19 +131,20 @@ impl Host {
     }
 
     /// Starts the member.
-    pub fn start_member(&mut self, plan: &Plan, begin: &BTreeSet<HostId>, initial: &[HostId]) {
+    pub fn start_member(&mut self, plan: &Plan, identity: &Identity) {
         self.disk.start();
         let (disk, engine, rng, spool) = (self.disk.clone(), self.engine.clone(), self.rng.fork(), self.spool.clone());
-        let (id, plan, begin) = (self.id, plan.clone(), begin.clone());
-        let initial = initial.iter().map(|id| member(*id)).collect();
-        let process = self.boot_process();
+        let (id, plan, identity) = (self.id, plan.clone(), identity.clone());
+        self.boot_process();
+        let slept = self.slept.clone();
+        let Some(process) = &self.process else { return };
         let (station, signs) = (process.station.clone(), process.signs.clone());
         process.runtime.spawn(async move {
             let boot = Boot {
                 id,
                 plan,
-                begin,
-                initial,
+                identity,
+                slept,
                 disk: disk.clone(),
                 engine,
                 rng,
@@ -120,8 +161,13 @@ impl Host {
     /// Lets the process run for a millisecond.
     pub fn tick(&mut self) {
         let Some(process) = &mut self.process else { return };
+        if self.asleep > 0 {
+            self.asleep -= 1;
+            self.slept.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         process.ticks += 1;
-        let until = process.started + Duration::from_millis(process.ticks);
+        let until = process.started + Duration::from_millis(process.ticks * self.rate / 1_000);
         process.runtime.block_on(async { tokio::time::sleep_until(until).await });
     }
 
@@ -150,6 +196,11 @@ impl Host {
         self.process.as_ref().is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
     }
 
+    /// Whether the cluster has told the process that it is not a member any more.
+    pub fn removed(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.signs.removed.load(Ordering::Relaxed))
+    }
+
     /// What must not happen and did.
     pub fn broken(&self) -> Option<String> {
         self.process.as_ref().and_then(|process| process.signs.broken.lock().take())
@@ -175,8 +226,8 @@ impl Signs {
 struct Boot {
     id: HostId,
     plan: Plan,
-    begin: BTreeSet<HostId>,
-    initial: Vec<etcdserverpb::Member>,
+    identity: Identity,
+    slept: Arc<AtomicU64>,
     disk: SimDisk,
     engine: SimEngine,
     rng: Rng,
@@ -190,7 +241,7 @@ impl Boot {
         let log = Wal::open_on(Arc::new(self.disk.clone()), Path::new("/wal"), SEGMENT_BYTES, Arc::new(|_| {}));
         let (wal, contents, writer) = log.map_err(|error: WalError| anyhow::anyhow!("{error}"))?;
         let options = Options {
-            member: self.id,
+            member: self.identity.member,
             max_txn_ops: 128,
             max_learners: 1,
             value_cache: 2_000,
@@ -211,6 +262,8 @@ impl Boot {
         };
         tokio::spawn(log.run());
         tokio::spawn(store(machine.clone(), self.rng.fork()));
+        let (started, slept) = (Instant::now(), self.slept.clone());
+        let clock = Clock::new(move || started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed)));
         let station = self.station.clone();
         let dial: Dial = Arc::new(move |url: &str| {
             let host = url.trim_start_matches("http://").split(':').next().and_then(|id| id.parse().ok());
@@ -218,7 +271,7 @@ impl Boot {
         });
         let config = Config {
             cluster: CLUSTER,
-            member: self.id,
+            member: self.identity.member,
             heartbeat: Duration::from_millis(20),
             election_timeout: Duration::from_millis(200),
             snapshot_entries: self.plan.snapshot_entries,
@@ -226,13 +279,18 @@ impl Boot {
             tls: Arc::default(),
             dial: Some(dial),
             sync_micros,
+            clock,
         };
         let removed = self.signs.clone();
         let on_removed = Arc::new(move || removed.removed.store(true, Ordering::Relaxed));
-        let member = Arc::new(Member::start(machine, (wal, contents), config, self.initial.clone(), on_removed).await?);
+        let tuning =
+            Tuning { quota: self.plan.quota, checkpoint_every: Duration::from_millis(self.plan.checkpoint_every) };
+        let initial = self.identity.initial.clone();
+        let member = Member::start(machine, (wal, contents), config, tuning, initial, on_removed).await?;
+        let member = Arc::new(member);
         self.station.serve_peers(member.peer_routes());
         *self.signs.member.lock() = Some(member.clone());
-        member.join(&self.begin, &format!("m{}", self.id), &[format!("http://{}:2", self.id)]).await?;
+        member.join(&self.identity.begin, &format!("m{}", self.id), &[format!("http://{}:2", self.id)]).await?;
         self.station.serve_clients(member.client_service());
         Ok(())
     }

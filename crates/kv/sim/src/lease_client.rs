@@ -36,7 +36,7 @@ impl Holder {
 
     /// One lease from its grant to its end, or until it is left alone.
     async fn live(&mut self, lease: i64) {
-        let ttl = 1 + i64::try_from(self.rng.below(2)).unwrap_or(0);
+        let ttl = 1 + i64::try_from(self.rng.below(self.around.plan.longest_ttl)).unwrap_or(0);
         if self.carry_out(Request::Grant { lease, ttl }).await.is_none() {
             return;
         }

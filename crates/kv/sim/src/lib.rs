@@ -21,6 +21,7 @@ mod host;
 mod lease_client;
 mod ledger;
 mod net;
+mod operator;
 mod plan;
 mod serve;
 mod watch_check;

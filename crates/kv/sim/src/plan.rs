@@ -13,6 +13,8 @@ pub enum Plant {
     DropAtCompaction,
     /// The events of a transaction are told in two pieces, as if of two revisions.
     SplitTransaction,
+    /// Who was asked to give leadership away goes on reading from its lease.
+    LeaseAfterTransfer,
 }
 
 /// Numbers of a run.
@@ -36,6 +38,18 @@ pub struct Plan {
     pub longest_sync: u64,
     /// Milliseconds that a client waits between two requests at most.
     pub pause: u64,
+    /// The operator changes the members, or moves leadership, once in about so many milliseconds; 0: never.
+    pub change_every: u64,
+    /// Bytes that data may take before puts are refused.
+    pub quota: u64,
+    /// Thousandths by which the clock of a member is fast or slow at most.
+    pub drift: u64,
+    /// Whether members are suspended now and then.
+    pub suspends: bool,
+    /// Milliseconds between two checkpoints of a lease.
+    pub checkpoint_every: u64,
+    /// Seconds that leases live at most.
+    pub longest_ttl: u64,
     /// A bug put in on purpose.
     pub plant: Option<Plant>,
 }
@@ -43,6 +57,20 @@ pub struct Plan {
 impl Plan {
     /// What a seed stands for.
     pub fn new(seed: u64) -> Plan {
+        let mut rng = Rng::new(seed ^ 0x6e77);
+        Plan {
+            change_every: *rng.pick(&[0, 150, 400, 1_000]).unwrap_or(&0),
+            quota: *rng.pick(&[u64::MAX, u64::MAX, 28_000, 36_000]).unwrap_or(&u64::MAX),
+            drift: *rng.pick(&[0, 50]).unwrap_or(&0),
+            suspends: rng.once_in(2),
+            checkpoint_every: *rng.pick(&[300_000, 300, 1_000]).unwrap_or(&1_000),
+            longest_ttl: *rng.pick(&[2, 5]).unwrap_or(&2),
+            ..Plan::settled(seed)
+        }
+    }
+
+    /// What a seed stands for with members, space and clocks that stay as they are.
+    pub fn settled(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let members = *rng.pick(&[1, 1, 3, 3, 3, 5]).unwrap_or(&1);
         Plan {
@@ -55,6 +83,12 @@ impl Plan {
             longest_delay: *rng.pick(&[2, 5, 20]).unwrap_or(&2),
             longest_sync: *rng.pick(&[1, 3, 10, 40]).unwrap_or(&1),
             pause: *rng.pick(&[2, 10, 30]).unwrap_or(&10),
+            change_every: 0,
+            quota: u64::MAX,
+            drift: 0,
+            suspends: false,
+            checkpoint_every: 300_000,
+            longest_ttl: 2,
             plant: None,
         }
     }

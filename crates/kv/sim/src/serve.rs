@@ -178,6 +178,13 @@ pub(crate) struct Line {
     port: Port,
 }
 
+impl Line {
+    /// Where it leads.
+    pub fn to(&self) -> HostId {
+        self.to
+    }
+}
+
 /// Ends a call when nobody waits for its answer any more.
 struct Guard {
     station: Station,

@@ -4,17 +4,18 @@ use crate::check::{self, Evidence};
 use crate::client::{Client, Surroundings};
 use crate::entropy::{self, Rng};
 use crate::history::{History, WatchLog};
-use crate::host::{Host, MakeRuntime};
+use crate::host::{self, Host, Identity, MakeRuntime};
 use crate::lease_client::Holder;
 use crate::ledger::Ledger;
 use crate::net::{HostId, Net};
+use crate::operator::{Achieved, Operator, Order, Orders, host_of};
 use crate::plan::Plan;
 use crate::watch_check;
 use crate::watch_client::Watching;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,10 @@ pub struct Report {
     pub revisions: i64,
     /// Faults that were begun.
     pub faults: u64,
+    /// Changes of the members that were acknowledged.
+    pub changes: u64,
+    /// Changes of the leader that were acknowledged.
+    pub moves: u64,
     /// Starts of members.
     pub starts: u64,
     /// Simulated milliseconds.
@@ -64,7 +69,7 @@ pub fn run(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
     static FIRST: Once = Once::new();
     // What a process makes at random once is made by the same run always.
     FIRST.call_once(|| {
-        let plan = Plan { members: 3, faults_for: 300, fault_every: 0, ..Plan::new(0) };
+        let plan = Plan { members: 3, faults_for: 300, fault_every: 0, ..Plan::settled(0) };
         let _ = run_alone(&plan, spool, make_runtime);
     });
     run_alone(plan, spool, make_runtime)
@@ -82,17 +87,41 @@ fn run_alone(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
         operations: 0,
         revisions: 0,
         faults: 0,
+        changes: 0,
+        moves: 0,
         starts: 0,
         milliseconds: 0,
         trace: 0,
     })
 }
 
+fn new_host(id: HostId, net: &Net, rng: Rng, spool: &Path, make_runtime: MakeRuntime) -> Host {
+    let spool = spool.join(id.to_string());
+    // What is received is written to files; without the folder nothing can be received.
+    let _ = std::fs::create_dir_all(&spool);
+    Host::new(id, net.clone(), rng, spool, make_runtime)
+}
+
+/// Thousandths of a millisecond by which a clock goes on in one.
+fn rate(plan: &Plan, rng: &mut Rng) -> u64 {
+    match plan.drift {
+        0 => 1_000,
+        drift => 1_000 - drift + rng.below(2 * drift + 1),
+    }
+}
+
 struct World {
     plan: Plan,
     rng: Rng,
+    /// For what the first form of the simulation did not have: its seeds keep their meaning.
+    later_rng: Rng,
     net: Net,
     hosts: BTreeMap<HostId, Host>,
+    identities: BTreeMap<HostId, Identity>,
+    orders: Orders,
+    achieved: Achieved,
+    make_runtime: MakeRuntime,
+    spool: PathBuf,
     clients: Host,
     /// When a host starts again.
     restarts: BTreeMap<HostId, u64>,
@@ -102,11 +131,11 @@ struct World {
     repair: Option<u64>,
     /// Revisions of each member that were compared already.
     compared: BTreeMap<HostId, i64>,
-    voters: BTreeSet<HostId>,
     ledger: Ledger,
     history: History,
     watches: Vec<WatchLog>,
     members: Arc<Mutex<Vec<HostId>>>,
+    former: Arc<Mutex<(HostId, u64)>>,
     over: Arc<AtomicBool>,
     faults: u64,
     starts: u64,
@@ -118,25 +147,33 @@ impl World {
         let net = Net::new(rng.fork());
         net.set_weather(plan.longest_delay, plan.lost_once_in);
         let voters: BTreeSet<HostId> = (1..=plan.members).collect();
-        let mut host = |id: HostId| {
-            let spool = spool.join(id.to_string());
-            // What is received is written to files; without the folder nothing can be received.
-            let _ = std::fs::create_dir_all(&spool);
-            Host::new(id, net.clone(), rng.fork(), spool, make_runtime)
-        };
-        let hosts = voters.iter().map(|id| (*id, host(*id))).collect();
-        let clients = host(CLIENTS);
+        let mut later_rng = Rng::new(plan.seed ^ 0x1a7e);
+        let mut hosts: BTreeMap<HostId, Host> =
+            voters.iter().map(|id| (*id, new_host(*id, &net, rng.fork(), spool, make_runtime))).collect();
+        for host in hosts.values_mut() {
+            host.set_rate(rate(&plan, &mut later_rng));
+        }
+        let clients = new_host(CLIENTS, &net, rng.fork(), spool, make_runtime);
+        let initial: Vec<_> = voters.iter().map(|id| host::member(*id)).collect();
+        let founder = |id: &HostId| Identity { member: *id, begin: voters.clone(), initial: initial.clone() };
+        let identities = voters.iter().map(|id| (*id, founder(id))).collect();
         World {
             rng,
+            later_rng,
             net,
             hosts,
+            identities,
+            orders: Orders::default(),
+            achieved: Achieved::default(),
+            make_runtime,
+            spool: spool.to_owned(),
             clients,
             restarts: BTreeMap::new(),
             blackouts: Vec::new(),
             repair: None,
             compared: BTreeMap::new(),
             members: Arc::new(Mutex::new(voters.iter().copied().collect())),
-            voters,
+            former: Arc::default(),
             ledger: Ledger::default(),
             history: History::default(),
             watches: Vec::new(),
@@ -149,7 +186,7 @@ impl World {
 
     fn run(mut self) -> Report {
         self.start_clients();
-        for id in self.voters.clone() {
+        for id in self.identities.keys().copied().collect::<Vec<_>>() {
             self.start(id);
         }
         let violation = self.live().and_then(|()| self.judge()).err();
@@ -158,6 +195,8 @@ impl World {
             operations: self.history.len(),
             revisions: self.ledger.last(),
             faults: self.faults,
+            changes: self.achieved.counts().0,
+            moves: self.achieved.counts().1,
             starts: self.starts,
             milliseconds: self.net.now(),
             trace: self.net.trace(),
@@ -176,6 +215,7 @@ impl World {
             history: self.history.clone(),
             plan: self.plan.clone(),
             members: self.members.clone(),
+            former: self.former.clone(),
             over: self.over.clone(),
         };
         for id in 1..=4 {
@@ -188,14 +228,39 @@ impl World {
             let (around, rng) = (around.clone(), self.rng.fork());
             runtime.spawn(Watching { around, rng, log, next, compactions: 0 }.run());
         }
+        if self.plan.change_every > 0 {
+            let started: BTreeSet<HostId> = self.hosts.keys().copied().collect();
+            let (rng, orders, achieved) = (self.later_rng.fork(), self.orders.clone(), self.achieved.clone());
+            let next = self.plan.members + 1;
+            runtime.spawn(Operator { around, rng, orders, achieved, started, next }.run());
+        }
     }
 
     fn start(&mut self, id: HostId) {
-        let initial: Vec<HostId> = self.voters.iter().copied().collect();
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.start_member(&self.plan, &self.voters, &initial);
+        if let (Some(host), Some(identity)) = (self.hosts.get_mut(&id), self.identities.get(&id)) {
+            host.start_member(&self.plan, identity);
             self.compared.remove(&id);
             self.starts += 1;
+        }
+    }
+
+    /// Starts who was announced, and takes away who was removed and knows it.
+    fn change_members(&mut self) {
+        let orders = std::mem::take(&mut *self.orders.lock());
+        for Order { host: id, member, members } in orders {
+            let mut host = new_host(id, &self.net, self.later_rng.fork(), &self.spool, self.make_runtime);
+            host.set_rate(rate(&self.plan, &mut self.later_rng));
+            self.hosts.insert(id, host);
+            self.identities.insert(id, Identity { member, begin: BTreeSet::new(), initial: members });
+            self.members.lock().push(id);
+            self.start(id);
+        }
+        let removed: Vec<HostId> = self.hosts.iter().filter(|(_, host)| host.removed()).map(|(id, _)| *id).collect();
+        for id in removed {
+            self.members.lock().retain(|member| *member != id);
+            if let Some(mut host) = self.hosts.remove(&id) {
+                host.crash(false);
+            }
         }
     }
 
@@ -268,10 +333,12 @@ impl World {
             self.restarts.remove(&id);
             self.start(id);
         }
+        self.change_members();
         for (to, number, packet) in self.net.tick() {
             match self.hosts.get_mut(&to) {
                 Some(host) => host.receive(number, packet),
-                None => self.clients.receive(number, packet),
+                None if to == CLIENTS => self.clients.receive(number, packet),
+                None => {}
             }
         }
         self.clients.tick();
@@ -318,7 +385,31 @@ impl World {
         let watched = (crate::ledger::FIRST..=last)
             .rev()
             .find(|at| self.ledger.get(*at).is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k"))));
-        agree && self.history.all_over() && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
+        agree
+            && self.settled()
+            && self.history.all_over()
+            && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
+    }
+
+    /// Whether members and alarms are what they are to be.
+    fn settled(&self) -> bool {
+        let identity = |id: &HostId| self.identities.get(id).map_or(0, |who| who.member);
+        let running: BTreeMap<u64, _> =
+            self.hosts.iter().filter_map(|(id, host)| Some((identity(id), host.member()?))).collect();
+        let mut leading = running.values().map(|member| (member, member.status()));
+        let Some((leader, status)) = leading.find(|(_, status)| status.leading) else { return false };
+        let members = leader.machine().members(|members| members.list());
+        let listed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+        let voters = members.iter().filter(|member| !member.is_learner && self.hosts.contains_key(&host_of(member)));
+        let voting = voters.map(|member| member.id).all(|id| status.voters.contains(&id));
+        // Who goes on has not been removed; who was removed has left the hosts.
+        let here = running.keys().all(|id| listed.contains(id));
+        let fits = |id: &u64| {
+            running.get(id).is_some_and(|member| member.machine().size() <= self.plan.quota - self.plan.quota / 10)
+        };
+        let alarms = leader.machine().alarms();
+        let alarms = alarms.iter().all(|alarm| listed.contains(&alarm.member_id) && !fits(&alarm.member_id));
+        voting && here && alarms
     }
 
     fn judge(&self) -> Result<(), String> {
@@ -328,7 +419,7 @@ impl World {
         for log in &self.watches {
             watch_check::check(&log.take(), &self.ledger, &states, self.ledger.last())?;
         }
-        check::check(&Evidence { ledger: &self.ledger, states, operations: &operations })
+        check::check(&Evidence { ledger: &self.ledger, states, operations: &operations, drift: self.plan.drift })
     }
 
     fn repair(&mut self) {
@@ -347,6 +438,13 @@ impl World {
         let Some(id) = self.rng.pick(&ids).copied() else { return };
         let away = self.rng.range(10, 900);
         let for_a_while = self.net.now() + self.rng.range(50, 1_500);
+        if self.plan.suspends && self.later_rng.once_in(5) {
+            let asleep = self.later_rng.range(50, 1_500);
+            if let Some(host) = self.hosts.get_mut(&id) {
+                host.suspend(asleep);
+            }
+            return;
+        }
         match self.rng.below(12) {
             0 => self.crash(id, false, away),
             1 => {

@@ -144,8 +144,8 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal
     check_urls(&request.peer_ur_ls)?;
     let mut peer_ur_ls = request.peer_ur_ls.clone();
     peer_ur_ls.sort();
-    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-    let salt = format!("{:x}{nanos}", core.identity.cluster);
+    // The same URLs may come again, and are another member then.
+    let salt = format!("{:x}{:x}", core.identity.cluster, rand::random::<u64>());
     let id = crate::bootstrap::member_id(&peer_ur_ls, &salt);
     Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
 }

@@ -131,7 +131,7 @@ async fn renew_all<B: RequestBody>(
 }
 
 /// What only the leader can answer.
-pub(crate) fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
+pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
     if !core.node.leads_for_certain() {
         return None;
     }
@@ -139,8 +139,10 @@ pub(crate) fn answer(core: &Core, question: Question) -> Option<Result<i64, Refu
     match question {
         Question::Renew(id) => {
             let renewed = core.machine.leases(|leases| leases.renew(id, now));
-            if let Some((_, true)) = renewed {
-                crate::tasks::forget_checkpoint(core, id);
+            if let Some((_, true)) = renewed
+                && let Err(refusal) = crate::expiry::forget_checkpoint(core, id).await
+            {
+                return Some(Err(refusal));
             }
             Some(Ok(renewed.map_or(0, |(ttl, _)| ttl)))
         }
