@@ -3,8 +3,8 @@
 use kv_engine::{Batch, Engine, EngineError};
 use kv_mvcc::{Defer, Store};
 use parking_lot::Mutex;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -37,10 +37,33 @@ enum Order {
 
 /// A handle on the thread; dropping it lets the thread finish what it has.
 pub(crate) struct Storer {
-    orders: Option<SyncSender<Order>>,
+    inlet: Option<Inlet>,
     thread: Option<JoinHandle<()>>,
     /// What a thread would do, where there is none.
-    idle: Mutex<Option<Worker>>,
+    idle: Option<Arc<Mutex<Worker>>>,
+}
+
+/// Where orders are put.
+#[derive(Clone)]
+struct Inlet {
+    orders: SyncSender<Order>,
+    /// Gone, or never there: a thread takes the orders.
+    idle: Weak<Mutex<Worker>>,
+}
+
+impl Inlet {
+    /// Waits for room. The thread ends after all orders, or with the process.
+    fn put(&self, mut order: Order) {
+        let Some(worker) = self.idle.upgrade() else {
+            let _ = self.orders.send(order);
+            return;
+        };
+        // Nobody else would make room.
+        while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
+            order = back;
+            worker.lock().work_off();
+        }
+    }
 }
 
 /// Takes orders and carries them out.
@@ -61,22 +84,21 @@ impl Storer {
         let (orders, inbox) = sync_channel(QUEUE);
         let worker = Worker { inbox, engine, store, on_store };
         if !own_thread {
-            return Storer { orders: Some(orders), thread: None, idle: Mutex::new(Some(worker)) };
+            let idle = Arc::new(Mutex::new(worker));
+            let inlet = Inlet { orders, idle: Arc::downgrade(&idle) };
+            return Storer { inlet: Some(inlet), thread: None, idle: Some(idle) };
         }
+        let inlet = Inlet { orders, idle: Weak::new() };
         let thread = std::thread::Builder::new().name("storer".to_owned()).spawn(move || worker.run());
         match thread {
-            Ok(thread) => Storer { orders: Some(orders), thread: Some(thread), idle: Mutex::default() },
+            Ok(thread) => Storer { inlet: Some(inlet), thread: Some(thread), idle: None },
             Err(e) => stop(&format!("a thread can't be started: {e}")),
         }
     }
 
     /// Carries out what waits, where no thread does. Whether there was anything.
     pub fn work_off(&self) -> bool {
-        let idle = self.idle.lock();
-        let Some(worker) = &*idle else { return false };
-        let Ok(first) = worker.inbox.try_recv() else { return false };
-        worker.carry_out(first);
-        true
+        self.idle.as_ref().is_some_and(|worker| worker.lock().work_off())
     }
 
     pub fn store(&self, work: Work) {
@@ -84,10 +106,10 @@ impl Storer {
     }
 
     pub fn removals(&self) -> Defer {
-        let orders = self.orders.clone();
+        let inlet = self.inlet.clone();
         Box::new(move |batch| {
-            if let Some(orders) = &orders {
-                let _ = orders.send(Order::Remove(batch));
+            if let Some(inlet) = &inlet {
+                inlet.put(Order::Remove(batch));
             }
         })
     }
@@ -108,9 +130,8 @@ impl Storer {
     }
 
     fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // The thread ends after all orders, or with the process.
-            let _ = orders.send(order);
+        if let Some(inlet) = &self.inlet {
+            inlet.put(order);
         }
     }
 }
@@ -125,6 +146,13 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// Carries out what waits. Whether there was anything.
+    fn work_off(&self) -> bool {
+        let Ok(first) = self.inbox.try_recv() else { return false };
+        self.carry_out(first);
+        true
     }
 
     /// False: that was the last.
@@ -182,7 +210,7 @@ impl Drop for Storer {
         if self.thread.is_some() {
             self.order(Order::Stop);
         }
-        self.orders = None;
+        self.inlet = None;
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -7,6 +7,7 @@ use kv_machine::{Command, Envelope, Machine, Options, encode_into};
 use kv_mvcc::MvccError;
 use proto_etcd::etcdserverpb::{PutRequest, RangeRequest};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn machine(engine: &Arc<MemoryEngine>) -> Arc<Machine> {
     let options = Options {
@@ -15,7 +16,9 @@ fn machine(engine: &Arc<MemoryEngine>) -> Arc<Machine> {
         max_learners: 1,
         value_cache: 0,
         own_thread: true,
+        token_ttl: Duration::from_secs(300),
         on_store: Arc::new(|_| {}),
+        slow_apply: Duration::MAX,
     };
     Machine::open(engine.clone(), options).unwrap()
 }
