@@ -3,9 +3,9 @@
 //! openraft's own timer is off. A member that has heard of no leader for a while first asks the others (pre-vote), who say
 //! yes only if they have heard of none either and the asker's log is not behind theirs; only then does it raise the term.
 
-use crate::node::Shared;
 use crate::pb;
 use crate::promise::{Passing, Reason};
+use crate::shared::Shared;
 use crate::types::{LogId, Server};
 use futures::stream::{FuturesUnordered, StreamExt};
 use rand::Rng;

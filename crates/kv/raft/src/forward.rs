@@ -1,7 +1,7 @@
 //! Carrying commands and questions of this member to the leader, many at a time.
 
-use crate::node::Shared;
 use crate::pb;
+use crate::shared::Shared;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;

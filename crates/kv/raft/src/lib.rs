@@ -20,6 +20,7 @@ mod peer;
 mod promise;
 mod propose;
 mod server;
+mod shared;
 mod state;
 mod traffic;
 mod transport;

@@ -3,11 +3,11 @@
 use crate::codec;
 use crate::elector;
 use crate::network;
-use crate::node::Shared;
 use crate::pb;
 use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
+use crate::shared::Shared;
 use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
 use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
