@@ -4,7 +4,9 @@
 build || exit 1
 [ "$(id -u)" -eq 0 ] || skip_all cluster "needs root"
 why=$(need containerd runc containernetworking-plugins nftables conntrack iproute2 busybox-static curl) || skip_all cluster "$why"
+own_network
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all cluster "there is no kubectl on this machine"
+python3 tests/e2e/purge.py --note "$WORK/before.json"
 cluster_up cluster || exit 1
 python3 tests/e2e/person.py --kubeconfig "$KUBECONFIG" --example deploy/examples/hello.yaml
 python3 tests/e2e/survive.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
@@ -16,4 +18,4 @@ elif [ -x "$SHARED/accept/cluster" ]; then
 else
   echo "skip cluster/kit: $SHARED/accept/cluster is not there"
 fi
-python3 tests/e2e/purge.py --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
+python3 tests/e2e/purge.py --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --before "$WORK/before.json"

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -65,6 +66,17 @@ class Traffic:
     def __exit__(self, *_):
         self.end.set()
         self.thread.join(5)
+
+
+@check("survive/second-cluster-is-refused")
+def second(c):
+    with tempfile.TemporaryDirectory() as folder:
+        data = os.path.join(folder, "other")
+        done = shell([c.ironclad, "up", "--data-dir", data, "--pick-ports"], timeout=100)
+        assert done.returncode == 1 and "another cluster's pod network" in done.stderr, f"{done.returncode}: {done.stderr}"
+        assert shell([c.ironclad, "down", "--data-dir", data, "--purge"], timeout=100).returncode == 0
+    c.settled()
+    assert "table ip kube-proxy" in shell("nft list tables").stdout
 
 
 @check("survive/kill-each-under-traffic", deadline=420)

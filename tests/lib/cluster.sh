@@ -1,5 +1,28 @@
 # A cluster for tests: started in $WORK, ended with the script, whatever happens. Sourced by areas.
 
+# own_network: goes on, from the beginning of the calling script, in a network namespace of its own, where neither another
+# cluster on this machine is met nor a port or table of anybody else's.
+own_network() {
+  [ -z "${OWN_NETWORK:-}" ] || return 0
+  export OWN_NETWORK="ironclad-tests-$$"
+  local status
+  ip netns add "$OWN_NETWORK" || { echo "FAIL network: a network namespace can't be made"; exit 1; }
+  ip -n "$OWN_NETWORK" link set lo up
+  ip -n "$OWN_NETWORK" link add node0 type bridge
+  ip -n "$OWN_NETWORK" address add 198.51.100.10/24 dev node0
+  ip -n "$OWN_NETWORK" link set node0 up
+  ip -n "$OWN_NETWORK" route add default via 198.51.100.1
+  # Nobody is behind that route. A resolver that can't be reached says so at once, as on a machine without a network.
+  local resolver
+  for resolver in $(awk '/^nameserver [0-9.]+$/ && $2 !~ /^127\./ {print $2}' /etc/resolv.conf); do
+    ip -n "$OWN_NETWORK" route add unreachable "$resolver"
+  done
+  nsenter --net="/run/netns/$OWN_NETWORK" bash -uo pipefail "$0"
+  status=$?
+  ip netns delete "$OWN_NETWORK"
+  exit "$status"
+}
+
 # cluster_up NAME OPTION ...: starts a cluster with its data in $WORK/NAME; its kubeconfig is $WORK/NAME/admin.kubeconfig.
 cluster_up() {
   local name=$1; shift

@@ -41,6 +41,7 @@ pub fn all(settings: &Settings, layout: &Layout) -> Result<()> {
     if settings.real() {
         programs(settings)?;
         kernel()?;
+        alone(&settings.bridge())?;
     }
     ranges(settings)?;
     ports(settings, layout)
@@ -117,6 +118,30 @@ fn kernel() -> Result<()> {
     })
 }
 
+/// Two real clusters in one network namespace would share the addresses of pods and kube-proxy's tables.
+fn alone(own: &str) -> Result<()> {
+    match neighbour(own)? {
+        None => Ok(()),
+        Some(bridge) => refuse(format!(
+            "another cluster's pod network ({bridge}) is on this machine, and the two would get in each other's way; remove that \
+             cluster with `ironclad down --purge --data-dir DIR` (if it is gone already: `ip link delete {bridge}`), use \
+             --simulated, or start this one in a network namespace of its own"
+        )),
+    }
+}
+
+/// The bridge of another cluster in this network namespace.
+pub(crate) fn neighbour(own: &str) -> Result<Option<String>> {
+    let listing = crate::command::run("ip", &["-brief", "link", "show", "type", "bridge"])?;
+    Ok(other_bridge(&listing, own).map(str::to_owned))
+}
+
+/// The bridge of another cluster among those that `ip -brief link` lists.
+fn other_bridge<'a>(listing: &'a str, own: &str) -> Option<&'a str> {
+    let names = listing.lines().filter_map(|line| line.split_whitespace().next());
+    names.into_iter().find(|name| *name != own && Settings::is_bridge(name))
+}
+
 fn ranges(settings: &Settings) -> Result<()> {
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     if pods.contains(&services) || services.contains(&pods) {
@@ -181,4 +206,18 @@ pub fn free(port: u16) -> bool {
     [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
         .iter()
         .all(|address| TcpListener::bind(SocketAddr::from((*address, port))).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::other_bridge;
+
+    #[test]
+    fn another_cluster_is_known_by_its_bridge() {
+        let listing = "docker0 DOWN 02:42:8a:5d:1c:0e <NO-CARRIER>\nironclad0 UP 5e:00:00:00:00:01 <UP>\n";
+        assert_eq!(other_bridge(listing, "ironclad0"), None);
+        assert_eq!(other_bridge(listing, "ic-c7eb7fcd"), Some("ironclad0"));
+        assert_eq!(other_bridge("ic-c7eb7fcd UP\nicicle UP\n", "ic-00000000"), Some("ic-c7eb7fcd"));
+        assert_eq!(other_bridge("", "ironclad0"), None);
+    }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::checks::neighbour;
 use crate::command::{run, run_with_input};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -88,8 +89,12 @@ pub fn remove(settings: &Settings) -> Result<()> {
     if present(&bridge) {
         run("ip", &["link", "delete", &bridge])?;
     }
-    for (family, table) in [("ip", settings.table()), ("ip", "kube-proxy".to_owned()), ("ip6", "kube-proxy".to_owned())]
-    {
+    let mut tables = vec![("ip", settings.table())];
+    // kube-proxy's tables have the same name everywhere: with another cluster here, they are that one's.
+    if neighbour(&bridge)?.is_none() {
+        tables.extend([("ip", "kube-proxy".to_owned()), ("ip6", "kube-proxy".to_owned())]);
+    }
+    for (family, table) in tables {
         run_with_input("nft", &["-f", "-"], &format!("add table {family} {table}\ndelete table {family} {table}\n"))?;
     }
     remove_port_mappings();

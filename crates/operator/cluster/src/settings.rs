@@ -165,6 +165,12 @@ impl Settings {
         }
     }
 
+    /// Whether a device is the bridge of a cluster, this one or another.
+    #[must_use]
+    pub fn is_bridge(device: &str) -> bool {
+        device == "ironclad0" || device.strip_prefix("ic-").is_some_and(|word| word.len() == 8)
+    }
+
     /// The nftables table of the pod network.
     #[must_use]
     pub fn table(&self) -> String {

@@ -120,7 +120,7 @@ fn address() -> IpAddr {
 fn any_address() -> Option<IpAddr> {
     let addresses = nix::ifaddrs::getifaddrs().ok()?;
     addresses
-        .filter(|entry| !entry.interface_name.starts_with("ic-") && entry.interface_name != "ironclad0")
+        .filter(|entry| !Settings::is_bridge(&entry.interface_name))
         .filter_map(|entry| entry.address?.as_sockaddr_in().map(|socket| socket.ip()))
         .find(|ip| !ip.is_loopback() && !ip.is_link_local())
         .map(IpAddr::V4)
