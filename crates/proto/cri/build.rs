@@ -3,9 +3,9 @@
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../proto/cri");
+    let folder = Path::new("../../../proto/cri");
     println!("cargo::rerun-if-changed={}", folder.display());
-    let files = protox::compile(["api.proto", "containerd_events.proto"], [&folder])?;
+    let files = protox::compile(["api.proto", "containerd_events.proto"], [folder])?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())
 }

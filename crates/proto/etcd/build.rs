@@ -4,10 +4,11 @@
 use std::path::Path;
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../proto/etcd");
+    // Relative to the package, where cargo starts the script: a path compiled in would be another clone's when they share a target folder.
+    let folder = Path::new("../../../proto/etcd");
     let files = ["kv", "auth", "rpc", "lock", "election"].map(|name| folder.join(format!("{name}.proto")));
     println!("cargo::rerun-if-changed={}", folder.display());
-    let descriptors = protox::compile(&files, [&folder]).expect("the proto files are valid");
+    let descriptors = protox::compile(&files, [folder]).expect("the proto files are valid");
     tonic_prost_build::configure()
         .bytes(".")
         .emit_rerun_if_changed(false)

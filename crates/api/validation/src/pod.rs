@@ -14,7 +14,7 @@ mod update;
 mod volume;
 
 pub use affinity::node_selector;
-pub use resources::{is_extended, list as resource_list, quantity as resource_quantity, standard_name};
+pub use resources::{STANDARD, is_extended, list as resource_list, quantity as resource_quantity, standard_name};
 pub use scheduling::{taints, tolerations};
 pub use source::{count_sources, driver_name, host_path, needed as needed_by_source};
 pub use template::{for_replicas, pod_template};

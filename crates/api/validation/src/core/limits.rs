@@ -3,7 +3,7 @@
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
 use crate::metadata::NameRule;
-use crate::pod::{resource_quantity, standard_name};
+use crate::pod::{STANDARD, resource_quantity, standard_name};
 use crate::rules::{amount, quantity};
 use crate::tree::{entries, get, list, same, text, texts};
 use api_meta::{Quantity, names};
@@ -110,43 +110,10 @@ fn ratio(
     }
 }
 
-const STANDARD: [&str; 21] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-    "storage",
-    "count",
-];
 const SCOPES: [&str; 6] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
-const COUNTED: [&str; 10] = [
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-    "count",
-];
+/// Counted besides the objects that a quantity is whole for anyway.
+const COUNTED: [&str; 3] = ["services.nodeports", "services.loadbalancers", "count"];
 
 fn quota(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
@@ -157,16 +124,7 @@ fn quota(object: &Value, errors: &mut Errors) {
         if let Some(found) = quantity(value) {
             resource_quantity(name, found, value, &at, errors);
             let counted = COUNTED.contains(&name.as_str()) || name.starts_with("count/");
-            let basic = [
-                "pods",
-                "services",
-                "secrets",
-                "configmaps",
-                "persistentvolumeclaims",
-                "resourcequotas",
-                "replicationcontrollers",
-            ];
-            if counted && !basic.contains(&name.as_str()) && found.milli_value() % 1000 != 0 {
+            if counted && found.milli_value() % 1000 != 0 {
                 errors.invalid(&at, value.clone(), "must be an integer");
             }
         }

@@ -33,7 +33,11 @@ fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const STANDARD: [&str; 21] = [
+/// Objects that are counted as resources.
+const OBJECTS: [&str; 7] =
+    ["pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas", "replicationcontrollers"];
+/// Names of resources without a domain.
+pub const STANDARD: [&str; 21] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -73,17 +77,7 @@ pub fn quantity(name: &str, amount: Quantity, shown: &Value, path: &Path<'_>, er
     if amount.is_negative() {
         errors.invalid(path, shown.clone(), NEGATIVE);
     }
-    let counted = is_extended(name)
-        || matches!(
-            name,
-            "pods"
-                | "services"
-                | "secrets"
-                | "configmaps"
-                | "persistentvolumeclaims"
-                | "resourcequotas"
-                | "replicationcontrollers"
-        );
+    let counted = is_extended(name) || OBJECTS.contains(&name);
     if counted && amount.milli_value() % 1000 != 0 {
         errors.invalid(path, shown.clone(), CPU_PRECISION);
     }
