@@ -1,7 +1,12 @@
 //! Decoders under arbitrary bytes: each target is a plain function that must return, whatever it is given.
 //!
 //! `cargo test -p kv-fuzz` feeds them mutations of valid input from a fixed seed. Where nightly and cargo-fuzz are at hand,
-//! `libfuzzer/` runs the same functions: `cd crates/kv/fuzz/libfuzzer && cargo +nightly fuzz run wal`.
+//! `libfuzzer/` runs the same functions, from the valid input that the example `corpus` writes:
+//!
+//! ```sh
+//! cargo run -p kv-fuzz --example corpus -- crates/kv/fuzz/libfuzzer/corpus
+//! cd crates/kv/fuzz/libfuzzer && cargo +nightly fuzz run wal
+//! ```
 
 mod commands;
 mod memory_disk;

@@ -11,7 +11,6 @@ mod grpc;
 mod health;
 mod http_pages;
 mod intake;
-mod interchange;
 mod jwt;
 mod listen;
 mod member;

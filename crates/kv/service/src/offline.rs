@@ -1,11 +1,11 @@
 //! Commands that need no server: snapshot files, and data folders made of them.
 
 use crate::bootstrap::{cluster_id, initial_members};
-use crate::interchange::{self, FileStatus};
 use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
 use anyhow::{Context, Result, bail};
 use kv_bolt::OnDisk;
 use kv_engine::{Batch, Engine, Table};
+use kv_interchange::FileStatus;
 use kv_machine::{Members, Place, seed};
 use kv_wal::{DataFolder, Identity, Wal};
 use std::collections::BTreeSet;
@@ -29,7 +29,9 @@ pub(crate) fn print(text: &str) -> Result<()> {
 }
 
 fn status(flags: &SnapshotStatus) -> Result<()> {
-    let FileStatus { hash, revision, total_keys, total_size, version } = interchange::file_status(&flags.file)?;
+    let source = kv_interchange::open(&flags.file, false)?;
+    let found = kv_interchange::file_status(&source).with_context(|| flags.file.display().to_string())?;
+    let FileStatus { hash, revision, total_keys, total_size, version } = found;
     match flags.write_out.as_str() {
         "json" => print(
             &serde_json::json!({
@@ -84,9 +86,10 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     let mine = members.iter().find(|member| member.name == flags.name);
     let mine = mine
         .with_context(|| format!("--name {:?} is not in --initial-cluster {:?}", flags.name, flags.initial_cluster))?;
-    let source = interchange::open(&flags.file, !flags.skip_hash_check)?;
+    let source = kv_interchange::open(&flags.file, !flags.skip_hash_check)?;
     // All of it is read once before anything is made.
-    interchange::import(&source, |_| Ok(())).with_context(|| format!("{} is damaged", flags.file.display()))?;
+    kv_interchange::import::<anyhow::Error>(&source, |_| Ok(()))
+        .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::origin(&voters);
     let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
@@ -114,7 +117,7 @@ fn fill(
     initial: Vec<proto_etcd::etcdserverpb::Member>,
 ) -> Result<()> {
     let mut batch = Batch::default();
-    let contents = interchange::import(source, |(_, key, value)| {
+    let contents = kv_interchange::import::<anyhow::Error>(source, |(_, key, value)| {
         batch.put(Table::Revisions, key.to_vec(), value);
         if batch.bytes() > BATCH_BYTES {
             engine.write(std::mem::take(&mut batch))?;

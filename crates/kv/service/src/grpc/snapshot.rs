@@ -1,7 +1,7 @@
 //! The stream of a backend file.
 
 use crate::core::Core;
-use crate::interchange;
+use crate::settings::API_VERSION;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::SnapshotResponse;
 use std::io::Read;
@@ -22,14 +22,14 @@ pub(crate) async fn stream(core: &Arc<Core>) -> Result<ReceiverStream<Result<Sna
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let header = core.header_at(picture.revision());
     tokio::task::spawn_blocking(move || {
-        let sent = interchange::export(picture, &path).map_err(|e| format!("{e:#}")).and_then(|()| {
+        let sent = kv_interchange::export(picture, &path).map_err(|e| e.to_string()).and_then(|()| {
             let mut file = std::fs::File::open(&path).map_err(|e| e.to_string())?;
             let mut remaining = file.metadata().map_err(|e| e.to_string())?.len();
             while remaining > 0 {
                 let mut chunk = vec![0; CHUNK.min(usize::try_from(remaining).unwrap_or(CHUNK))];
                 file.read_exact(&mut chunk).map_err(|e| e.to_string())?;
                 remaining -= chunk.len() as u64;
-                let version = interchange::stream_version();
+                let version = API_VERSION.to_owned();
                 let part = SnapshotResponse { header, remaining_bytes: remaining, blob: Bytes::from(chunk), version };
                 if sender.blocking_send(Ok(part)).is_err() {
                     break;

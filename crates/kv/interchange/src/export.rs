@@ -1,0 +1,133 @@
+//! Writing the state as a file.
+
+use crate::error::InterchangeError;
+use crate::records::{LeaseRecord, hash_of};
+use bytes::Bytes;
+use kv_bolt::Writer;
+use kv_engine::Table;
+use kv_machine::{Place, SnapshotReader, auth_row, lease_row};
+use prost::Message;
+use proto_etcd::etcdserverpb::Member;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Rows of the small tables, by table and key.
+type Small = BTreeMap<(u8, Bytes), Bytes>;
+
+fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    small.iter().filter(move |((number, _), _)| *number == table as u8).map(|((_, key), value)| (key, value))
+}
+
+/// Writes a picture of the state to a new file, with its hash behind it as a snapshot has it, and syncs it.
+///
+/// # Errors
+/// The file can't be written, or the state can't be read; what there is of the file then is of no use.
+pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), InterchangeError> {
+    let failed = InterchangeError::io(path, "write");
+    let mut writer = File::create(path).map(BufWriter::new).and_then(Writer::new).map_err(&failed)?;
+    let mut small = Small::new();
+    writer.bucket("key").map_err(&failed)?;
+    while let Some(chunk) = picture.next_rows()? {
+        for (table, key, value) in chunk {
+            if table == Table::Revisions as u8 {
+                writer.put(&key, &value).map_err(&failed)?;
+            } else {
+                small.insert((table, key), value);
+            }
+        }
+    }
+    write_small(&mut writer, &small, picture.place()).and_then(|()| finish(writer, path)).map_err(&failed)
+}
+
+fn finish(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
+    let (file, _) = writer.finish()?;
+    let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.seek(SeekFrom::End(0))?;
+    file.write_all(&hash_of(&mut File::open(path)?)?)?;
+    file.sync_all()
+}
+
+fn write_small<W: Write + Seek>(writer: &mut Writer<W>, small: &Small, place: &Place) -> io::Result<()> {
+    writer.bucket("alarm")?;
+    let auth = rows(small, Table::Auth).next().and_then(|(_, row)| auth_row(row)).unwrap_or_default();
+    writer.bucket("auth")?;
+    writer.put(b"authEnabled", &[u8::from(auth.enabled)])?;
+    writer.put(b"authRevision", &auth.revision.to_be_bytes())?;
+    writer.bucket("authRoles")?;
+    for role in auth.roles() {
+        writer.put(&role.name, &role.encode_to_vec())?;
+    }
+    writer.bucket("authUsers")?;
+    for user in auth.users() {
+        writer.put(&user.name, &user.encode_to_vec())?;
+    }
+    writer.bucket("cluster")?;
+    writer.put(b"clusterVersion", b"3.6.0")?;
+    writer.bucket("lease")?;
+    for (key, row) in rows(small, Table::Leases) {
+        let id = key.as_ref().try_into().map_or(0, i64::from_be_bytes);
+        if let Some((ttl, remaining)) = lease_row(row) {
+            writer.put(key, &LeaseRecord { id, ttl, remaining }.encode_to_vec())?;
+        }
+    }
+    write_members(writer, small)?;
+    write_meta(writer, small, place)
+}
+
+fn write_members<W: Write + Seek>(writer: &mut Writer<W>, small: &Small) -> io::Result<()> {
+    let hex = |key: &Bytes| format!("{:x}", key.as_ref().try_into().map_or(0, u64::from_be_bytes));
+    let mut present = BTreeMap::new();
+    let mut removed = BTreeMap::new();
+    for (key, row) in rows(small, Table::Members) {
+        match Member::decode(row.clone()) {
+            Ok(member) if !row.is_empty() => present.insert(hex(key), member_json(&member)),
+            _ => removed.insert(hex(key), "removed".to_owned()),
+        };
+    }
+    writer.bucket("members")?;
+    for (key, value) in present {
+        writer.put(key.as_bytes(), value.as_bytes())?;
+    }
+    writer.bucket("members_removed")?;
+    for (key, value) in removed {
+        writer.put(key.as_bytes(), value.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn member_json(member: &Member) -> String {
+    let mut json = serde_json::json!({
+        "id": member.id, "peerURLs": member.peer_ur_ls, "name": member.name, "clientURLs": member.client_ur_ls,
+    });
+    if member.is_learner {
+        json["isLearner"] = true.into();
+    }
+    json.to_string()
+}
+
+fn write_meta<W: Write + Seek>(writer: &mut Writer<W>, small: &Small, place: &Place) -> io::Result<()> {
+    let position = &place.position;
+    let number = |at: usize| position.get(at..at + 8).unwrap_or(&[0; 8]).to_vec();
+    let compacted = rows(small, Table::Meta).find(|(key, _)| key[..] == *b"compacted").map(|(_, row)| row.clone());
+    let voters: Vec<u64> = rows(small, Table::Members)
+        .filter(|(_, row)| !row.is_empty())
+        .filter_map(|(key, row)| {
+            Some((u64::from_be_bytes(key.as_ref().try_into().ok()?), Member::decode(row.clone()).ok()?))
+        })
+        .filter(|(_, member)| !member.is_learner)
+        .map(|(id, _)| id)
+        .collect();
+    writer.bucket("meta")?;
+    writer.put(b"confState", serde_json::json!({ "voters": voters, "auto_leave": false }).to_string().as_bytes())?;
+    writer.put(b"consistent_index", &number(0))?;
+    if let Some(compacted) = compacted {
+        let key = [&compacted[..], b"_", &[0; 8]].concat();
+        writer.put(b"finishedCompactRev", &key)?;
+        writer.put(b"scheduledCompactRev", &key)?;
+    }
+    writer.put(b"storageVersion", b"3.6.0")?;
+    writer.put(b"term", &number(8))?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Reading a file: what it says of itself, and all that is in it.
+
+use crate::error::InterchangeError;
+use crate::records::{HASH, LeaseRecord, hash_of};
+use bytes::Bytes;
+use kv_bolt::{BoltError, File, OnDisk, Source};
+use kv_engine::Table;
+use kv_machine::{Auth, SnapshotItem};
+use kv_mvcc::Mark;
+use prost::{DecodeError, Message};
+use proto_etcd::authpb::{Role, User};
+use std::io::Read;
+use std::path::Path;
+
+/// What files are a multiple of, apart from the hash.
+const SECTOR: u64 = 512;
+
+/// What a snapshot file says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// CRC-32C of names of buckets, keys and values, in order.
+    pub hash: u32,
+    /// The newest one.
+    pub revision: i64,
+    /// Records in all buckets.
+    pub total_keys: u64,
+    /// Bytes, without the hash.
+    pub total_size: u64,
+    /// `3.6.0`; empty before etcd 3.6.
+    pub version: String,
+}
+
+/// Opens a file without the hash at its end, which is checked where that is asked for.
+///
+/// # Errors
+/// The file can't be read, or the hash is asked for and is not there, or not the file's.
+pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
+    let unreadable = InterchangeError::io(path, "read");
+    let mut file = std::fs::File::open(path).map_err(&unreadable)?;
+    let length = file.metadata().map_err(&unreadable)?.len();
+    if length % SECTOR != HASH {
+        if check_hash {
+            return Err(InterchangeError::NoHash(path.to_path_buf()));
+        }
+        return Ok(OnDisk::new(file, length));
+    }
+    if check_hash {
+        let found = hash_of(&mut (&mut file).take(length - HASH)).map_err(&unreadable)?;
+        let mut wanted = [0; HASH as usize];
+        file.read_exact(&mut wanted).map_err(&unreadable)?;
+        if found != wanted {
+            return Err(InterchangeError::Hash(path.to_path_buf()));
+        }
+    }
+    Ok(OnDisk::new(file, length - HASH))
+}
+
+/// Counts and hashes what is in a file.
+///
+/// # Errors
+/// The file can't be read, or is no database.
+pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> {
+    let file = File::open(source)?;
+    let mut status =
+        FileStatus { hash: 0, revision: 0, total_keys: 0, total_size: source.length(), version: String::new() };
+    for bucket in file.buckets()? {
+        status.hash = crc32c::crc32c_append(status.hash, &bucket);
+        file.each::<BoltError>(&bucket, &mut |key, value| {
+            status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
+            if bucket == b"key" {
+                status.revision = status.revision.max(Mark::from_key(key).map_or(0, Mark::main));
+            } else if bucket == b"meta" && key == b"storageVersion" {
+                status.version = String::from_utf8_lossy(value).into_owned();
+            }
+            status.total_keys += 1;
+            Ok(())
+        })?;
+    }
+    Ok(status)
+}
+
+/// Everything of a file but the records.
+#[derive(Default)]
+pub struct Contents {
+    /// The newest one.
+    pub revision: i64,
+    /// The revision that history was compacted to.
+    pub compacted: i64,
+    /// ID, time to live, and what a checkpoint says is left of it, in seconds.
+    pub leases: Vec<(i64, i64, i64)>,
+    /// Users, roles, and whether they count.
+    pub auth: Auth,
+}
+
+/// Reads a file: its revisions are handed over one by one, the rest is returned.
+///
+/// # Errors
+/// Those of `record`, and whatever of the file can't be read or decoded.
+pub fn import<E>(source: &dyn Source, mut record: impl FnMut(SnapshotItem) -> Result<(), E>) -> Result<Contents, E>
+where
+    E: From<BoltError> + From<InterchangeError>,
+{
+    let file = File::open(source)?;
+    let mut contents = Contents { revision: 1, ..Contents::default() };
+    file.each::<E>(b"key", &mut |key, value| {
+        let Some(mark) = Mark::from_key(key) else {
+            return Err(InterchangeError::Record(format!("a revision has a key that is none: {key:x?}")).into());
+        };
+        contents.revision = contents.revision.max(mark.main());
+        // Records without a position in a transaction were written by versions long gone.
+        record((Table::Revisions as u8, Bytes::from(mark.key()), Bytes::copy_from_slice(value)))
+    })?;
+    let names = file.buckets()?;
+    let has = |name: &[u8]| names.iter().any(|bucket| bucket == name);
+    if has(b"meta") {
+        file.each::<InterchangeError>(b"meta", &mut |key, value| {
+            if key == b"finishedCompactRev" || key == b"scheduledCompactRev" {
+                let revision = value.get(..8).and_then(|b| b.try_into().ok()).map_or(0, i64::from_be_bytes);
+                contents.compacted = contents.compacted.max(revision);
+            }
+            Ok(())
+        })?;
+    }
+    if has(b"lease") {
+        file.each::<InterchangeError>(b"lease", &mut |_, value| {
+            let lease = LeaseRecord::decode(value).map_err(damaged("a lease"))?;
+            contents.leases.push((lease.id, lease.ttl, lease.remaining));
+            Ok(())
+        })?;
+    }
+    contents.auth = import_auth(&file, &has)?;
+    Ok(contents)
+}
+
+fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, InterchangeError> {
+    let (mut users, mut roles, mut auth) = (Vec::new(), Vec::new(), Auth::default());
+    if has(b"authUsers") {
+        file.each::<InterchangeError>(b"authUsers", &mut |_, value| {
+            users.push(User::decode(value).map_err(damaged("a user"))?);
+            Ok(())
+        })?;
+    }
+    if has(b"authRoles") {
+        file.each::<InterchangeError>(b"authRoles", &mut |_, value| {
+            roles.push(Role::decode(value).map_err(damaged("a role"))?);
+            Ok(())
+        })?;
+    }
+    if has(b"auth") {
+        file.each::<InterchangeError>(b"auth", &mut |key, value| {
+            match key {
+                b"authEnabled" => auth.enabled = value == [1],
+                b"authRevision" => auth.revision = value.try_into().map_or(0, u64::from_be_bytes),
+                _ => {}
+            }
+            Ok(())
+        })?;
+    }
+    auth.restore(users, roles);
+    Ok(auth)
+}
+
+fn damaged(what: &'static str) -> impl Fn(DecodeError) -> InterchangeError {
+    move |reason| InterchangeError::Record(format!("{what} is damaged: {reason}"))
+}
