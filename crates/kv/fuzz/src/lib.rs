@@ -5,7 +5,7 @@
 //!
 //! ```sh
 //! cargo run -p kv-fuzz --example corpus -- crates/kv/fuzz/libfuzzer/corpus
-//! cd crates/kv/fuzz/libfuzzer && cargo +nightly fuzz run wal
+//! cargo +nightly fuzz run --fuzz-dir crates/kv/fuzz/libfuzzer wal
 //! ```
 
 mod commands;

@@ -1,142 +1,244 @@
-//! The store against a naive model: random commands, the same answers.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! The store against a naive model: random commands of all kinds, the same answers, events and keys of leases.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use crate::{NoLeases, Store};
+mod naive;
+mod random;
+
+use crate::{Event, LeaseBook, Limits, MvccError, Store, Writer, check_request};
 use bytes::Bytes;
 use kv_engine::{Batch, Engine, MemoryEngine};
+use naive::{Change, Naive, Step};
 use proptest::prelude::*;
-use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
-use std::collections::BTreeMap;
+use prost::Message;
+use proto_etcd::etcdserverpb::request_op::Request;
+use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest};
+use proto_etcd::mvccpb::KeyValue;
+use random::Command;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
+use tokio::runtime::Runtime;
 
-#[derive(Clone, Debug)]
-enum Command {
-    Put(u8, u8),
-    Delete(u8, u8),
-    Compact(u8),
-    Restart,
-}
-
-fn commands() -> impl Strategy<Value = Vec<Command>> {
-    let one = prop_oneof![
-        6 => (0..6u8, any::<u8>()).prop_map(|(key, value)| Command::Put(key, value)),
-        2 => (0..6u8, 0..7u8).prop_map(|(key, end)| Command::Delete(key, end)),
-        1 => any::<u8>().prop_map(Command::Compact),
-        1 => Just(Command::Restart),
-    ];
-    proptest::collection::vec(one, 1..60)
-}
-
-/// Key, value, create revision, version.
-type Row = (u8, u8, i64, i64);
-
-/// The rows of every revision there ever was.
+/// Which leases there are, and their keys.
 #[derive(Default)]
-struct Model {
-    revisions: Vec<BTreeMap<u8, Row>>,
-    compacted: i64,
+struct Book {
+    leases: BTreeSet<i64>,
+    keys: BTreeSet<(i64, Bytes)>,
 }
 
-impl Model {
-    fn current(&self) -> i64 {
-        self.revisions.len() as i64
+impl LeaseBook for Book {
+    fn exists(&self, lease: i64) -> bool {
+        self.leases.contains(&lease)
     }
-    fn change(&mut self, change: impl FnOnce(&mut BTreeMap<u8, Row>, i64) -> bool) {
-        let mut next = self.revisions.last().unwrap().clone();
-        if change(&mut next, self.current() + 1) {
-            self.revisions.push(next);
-        }
+    fn attach(&mut self, lease: i64, key: &[u8]) {
+        assert!(self.keys.insert((lease, Bytes::copy_from_slice(key))), "attached twice");
+    }
+    fn detach(&mut self, lease: i64, key: &[u8]) {
+        assert!(self.keys.remove(&(lease, Bytes::copy_from_slice(key))), "detached, and was not attached");
     }
 }
 
-fn key(number: u8) -> Bytes {
-    Bytes::from(vec![b'a' + number])
+struct Both {
+    store: Arc<Store>,
+    engine: Arc<dyn Engine>,
+    book: Book,
+    naive: Naive,
+    runtime: Runtime,
 }
 
-fn carry_out(store: &Store, engine: &Arc<dyn Engine>, model: &mut Model, command: &Command) {
-    let mut batch = Batch::default();
-    let mut writer = store.writer();
-    match command {
-        Command::Put(number, value) => {
-            let request = PutRequest { key: key(*number), value: Bytes::from(vec![*value]), ..PutRequest::default() };
-            writer.put(&request, &mut NoLeases).unwrap();
-            model.change(|rows, revision| {
-                let (create, version) = rows.get(number).map_or((revision, 1), |row| (row.2, row.3 + 1));
-                rows.insert(*number, (*number, *value, create, version));
-                true
-            });
-        }
-        Command::Delete(from, end) => {
-            let request = DeleteRangeRequest { key: key(*from), range_end: key(*end), prev_kv: true };
-            let answer = writer.delete_range(&request, &mut NoLeases).unwrap();
-            assert_eq!(answer.deleted as usize, answer.prev_kvs.len());
-            model.change(|rows, _| {
-                let before = rows.len();
-                rows.retain(|number, _| !(from..end).contains(&number));
-                assert_eq!(before - rows.len(), answer.deleted as usize);
-                before != rows.len()
-            });
-        }
-        Command::Compact(share) => {
-            let revision = model.current() * i64::from(*share) / 255;
-            if writer.compact(revision, &mut batch).is_ok() {
-                model.compacted = revision;
+fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
+    // Some of the values find room, others are read from the engine.
+    Arc::new(Store::open(engine.clone(), 20).unwrap())
+}
+
+fn same<T: PartialEq + Debug>(found: Result<T, MvccError>, wanted: Result<T, &'static str>) -> bool {
+    let fine = found.is_ok();
+    assert_eq!(found.map_err(|e| e.to_string()), wanted.map_err(str::to_owned));
+    fine
+}
+
+/// Whether a service would propose it.
+fn makes_sense(request: Request) -> bool {
+    check_request(&request, Limits { max_txn_ops: 128 }).is_ok()
+}
+
+impl Both {
+    fn new() -> Both {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        Both { store: open(&engine), engine, book: Book::default(), naive: Naive::new(), runtime }
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Put(request) => self.write(|writer, book, naive, step| {
+                let found = match writer.check_put(&request, book) {
+                    Ok(()) => writer.put(&request, book),
+                    Err(refused) => Err(refused),
+                };
+                same(found, naive.put(step, &request))
+            }),
+            Command::Delete(request) => self.write(|writer, book, naive, step| {
+                same(writer.delete_range(&request, book), Ok(naive.delete_range(step, &request)))
+            }),
+            Command::Txn(request) if makes_sense(Request::RequestTxn(request.clone())) => self.txn(&request),
+            Command::Txn(_) => {}
+            Command::Range(request) => self.read(&request),
+            Command::Grant(lease) => {
+                self.book.leases.insert(lease);
+                self.naive.leases.insert(lease);
+            }
+            Command::Revoke(lease) => self.revoke(lease),
+            Command::Compact(share) => self.compact(share),
+            Command::Reclaim => self.reclaim(),
+            Command::Restart => {
+                let hash = self.store.hash(0).unwrap();
+                self.store = open(&self.engine);
+                assert_eq!(self.store.hash(0).unwrap(), hash);
             }
         }
-        Command::Restart => {}
     }
-    writer.commit(&mut batch);
-    drop(writer);
-    engine.write(batch).unwrap();
-    store.stored(store.revision());
+
+    /// Carries out a command on both sides. What is refused must change nothing.
+    fn write(&mut self, work: impl FnOnce(&mut Writer<'_>, &mut Book, &Naive, &mut Step) -> bool) {
+        let mut batch = Batch::default();
+        let mut writer = self.store.writer();
+        let mut step = self.naive.step();
+        if work(&mut writer, &mut self.book, &self.naive, &mut step) {
+            self.naive.commit(step);
+        }
+        writer.commit(&mut batch);
+        drop(writer);
+        self.engine.write(batch).unwrap();
+        self.store.stored(self.store.revision());
+        assert_eq!(self.store.revision(), self.naive.current());
+        let hanging = self.naive.now().values().filter(|kv| kv.lease != 0);
+        let wanted: BTreeSet<_> = hanging.map(|kv| (kv.lease, kv.key.clone())).collect();
+        assert_eq!(self.book.keys, wanted);
+        let mut found = BTreeSet::new();
+        self.store.each_leased(|lease, key| {
+            found.insert((lease, Bytes::copy_from_slice(key)));
+        });
+        assert_eq!(found, wanted);
+    }
+
+    fn txn(&mut self, request: &TxnRequest) {
+        if only_reads(request) {
+            same(self.store.read_txn(request), self.naive.txn(&mut self.naive.step(), request));
+        }
+        self.write(|writer, book, naive, step| same(writer.txn(request, book), naive.txn(step, request)));
+    }
+
+    fn read(&self, request: &RangeRequest) {
+        let wanted = self.naive.range(&self.naive.step(), request);
+        let wanted = wanted.map(|answer| (RangeResponse { header: None, ..answer }, self.naive.current()));
+        same(self.store.range(request), wanted.clone());
+        if let (Ok(Some(found)), Ok((wanted, revision))) = (self.store.records(request), wanted) {
+            let kvs: Vec<KeyValue> =
+                found.records.into_iter().map(|record| KeyValue::decode(record).unwrap()).collect();
+            assert_eq!(
+                (kvs, found.more, found.count, found.revision),
+                (wanted.kvs, wanted.more, wanted.count, revision)
+            );
+        }
+    }
+
+    fn revoke(&mut self, lease: i64) {
+        let hanging = self.book.keys.iter().filter(|(of, _)| *of == lease);
+        let keys: Vec<Bytes> = hanging.map(|(_, key)| key.clone()).collect();
+        self.write(|writer, book, _, step| {
+            for key in &keys {
+                writer.delete(key, book);
+                step.delete(key);
+            }
+            true
+        });
+        self.book.leases.remove(&lease);
+        self.naive.leases.remove(&lease);
+    }
+
+    fn compact(&mut self, share: u8) {
+        let revision = self.naive.current() * i64::from(share) / 255;
+        let mut batch = Batch::default();
+        let done = self.store.writer().compact(revision, &mut batch);
+        assert_eq!(done.is_ok(), revision > self.naive.compacted);
+        if done.is_ok() {
+            self.naive.compacted = revision;
+            self.engine.write(batch).unwrap();
+        }
+    }
+
+    fn reclaim(&self) {
+        let hash = self.store.hash(0).unwrap();
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.store.reclaim_forever() => {}
+                () = self.store.reclaimed_upto(self.naive.compacted) => {}
+            }
+        });
+        assert_eq!(self.store.hash(0).unwrap(), hash, "what can be read has changed");
+    }
+
+    /// Every revision that can be read, and every one that a watcher can be told of.
+    fn whole(&self) {
+        for revision in 0..=self.naive.current() + 1 {
+            let (key, range_end) = (Bytes::from_static(b"a"), Bytes::from_static(b"\0"));
+            self.read(&RangeRequest { key, range_end, revision, ..RangeRequest::default() });
+        }
+        let first = self.naive.compacted.max(2);
+        let told = self.told_from(first);
+        let wanted: Vec<Vec<Change>> = self.naive.changes.iter().skip(first as usize - 1).cloned().collect();
+        assert_eq!(told.len(), wanted.len());
+        for (at, (told, mut wanted)) in told.into_iter().zip(wanted).enumerate() {
+            assert_eq!(told.len(), wanted.len());
+            if first + at as i64 == self.naive.compacted {
+                // What was before the compacted revision is gone, or not yet.
+                told.iter().zip(&mut wanted).for_each(|(told, wanted)| wanted.previous.clone_from(&told.previous));
+            }
+            assert_eq!(told, wanted);
+        }
+    }
+
+    fn told_from(&self, first: i64) -> Vec<Vec<Change>> {
+        let (mut told, mut next) = (Vec::new(), first);
+        loop {
+            let (found, after) = self.store.history(next, 3).unwrap();
+            if found.is_empty() {
+                return told;
+            }
+            told.extend(
+                found.iter().map(|revision| revision.iter().map(|event| self.change(event)).collect::<Vec<_>>()),
+            );
+            next = after;
+        }
+    }
+
+    fn change(&self, event: &Event) -> Change {
+        let previous = self.store.previous(event).unwrap();
+        Change { deleted: event.mark.dead(), kv: event.kv.clone(), previous }
+    }
 }
 
-fn same(store: &Store, model: &Model) {
-    assert_eq!(store.revision(), model.current());
-    for revision in 1..=model.current() {
-        let request =
-            RangeRequest { key: key(0), range_end: Bytes::from_static(b"\0"), revision, ..Default::default() };
-        let answer = store.range(&request);
-        if revision < model.compacted {
-            assert!(answer.is_err());
-            continue;
-        }
-        let rows: Vec<Row> = answer
-            .unwrap()
-            .0
-            .kvs
-            .iter()
-            .map(|kv| (kv.key[0] - b'a', kv.value[0], kv.create_revision, kv.version))
-            .collect();
-        let wanted: Vec<Row> = model.revisions[revision as usize - 1].values().copied().collect();
-        assert_eq!(rows, wanted, "at revision {revision}");
-    }
+fn only_reads(request: &TxnRequest) -> bool {
+    request.success.iter().chain(&request.failure).all(|op| match &op.request {
+        Some(Request::RequestRange(_)) => true,
+        Some(Request::RequestTxn(nested)) => only_reads(nested),
+        _ => false,
+    })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn answers_as_the_model_does(commands in commands()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
-        let mut store = Arc::new(Store::open(engine.clone(), 100).unwrap());
-        let mut model = Model { revisions: vec![BTreeMap::new()], compacted: 0 };
-        for command in &commands {
-            carry_out(&store, &engine, &mut model, command);
-            if matches!(command, Command::Restart) {
-                let hash = store.hash(0).unwrap();
-                store = Arc::new(Store::open(engine.clone(), 100).unwrap());
-                assert_eq!(store.hash(0).unwrap(), hash);
-            }
-            let reclaiming = store.clone();
-            let compacted = model.compacted;
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = reclaiming.reclaim_forever() => {}
-                    () = reclaiming.reclaimed_upto(compacted) => {}
-                }
-            });
+    fn answers_as_the_model_does(commands in random::commands()) {
+        let mut both = Both::new();
+        for command in commands {
+            both.carry_out(command);
         }
-        same(&store, &model);
+        both.whole();
+        both.carry_out(Command::Restart);
+        both.whole();
+        both.reclaim();
+        both.whole();
     }
 }
