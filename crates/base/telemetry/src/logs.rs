@@ -31,8 +31,8 @@ pub struct LogOptions {
 /// Starts logging. `RUST_LOG` overrides the verbosity. Calling it twice keeps the first.
 pub fn init(options: &LogOptions) {
     let level = match options.verbosity {
-        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn",
-        3..=5 => "debug,hyper=info,h2=info,rustls=info,sled=info",
+        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn",
+        3..=5 => "debug,hyper=info,h2=info,rustls=info,sled=info,fjall=info,lsm_tree=info",
         _ => "trace",
     };
     let level = options.levels.unwrap_or(level);

@@ -9,6 +9,8 @@ use kv_machine::{Auth, SnapshotItem};
 use kv_mvcc::Mark;
 use prost::{DecodeError, Message};
 use proto_etcd::authpb::{Role, User};
+use proto_etcd::mvccpb::KeyValue;
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
@@ -16,13 +18,13 @@ use std::path::Path;
 const SECTOR: u64 = 512;
 
 /// What a snapshot file says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStatus {
     /// CRC-32C of names of buckets, keys and values, in order.
     pub hash: u32,
     /// The newest one.
     pub revision: i64,
-    /// Records in all buckets.
+    /// Keys that are there at that revision, as etcd 3.6 counts (its older tools: records of all kinds).
     pub total_keys: u64,
     /// Bytes, without the hash.
     pub total_size: u64,
@@ -61,21 +63,28 @@ pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
 /// The file can't be read, or is no database.
 pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> {
     let file = File::open(source)?;
-    let mut status =
-        FileStatus { hash: 0, revision: 0, total_keys: 0, total_size: source.length(), version: String::new() };
+    let mut status = FileStatus { total_size: source.length(), ..FileStatus::default() };
+    let mut live = HashSet::new();
     for bucket in file.buckets()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
-        file.each::<BoltError>(&bucket, &mut |key, value| {
+        file.each::<InterchangeError>(&bucket, &mut |key, value| {
             status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
             if bucket == b"key" {
-                status.revision = status.revision.max(Mark::from_key(key).map_or(0, Mark::main));
+                let mark = Mark::from_key(key).ok_or_else(|| no_mark(key))?;
+                status.revision = status.revision.max(mark.main());
+                let name = KeyValue::decode(value).map_err(damaged("a pair"))?.key;
+                if mark.dead() {
+                    live.remove(&name)
+                } else {
+                    live.insert(name)
+                };
             } else if bucket == b"meta" && key == b"storageVersion" {
                 status.version = String::from_utf8_lossy(value).into_owned();
             }
-            status.total_keys += 1;
             Ok(())
         })?;
     }
+    status.total_keys = live.len() as u64;
     Ok(status)
 }
 
@@ -104,7 +113,7 @@ where
     let mut contents = Contents { revision: 1, ..Contents::default() };
     file.each::<E>(b"key", &mut |key, value| {
         let Some(mark) = Mark::from_key(key) else {
-            return Err(InterchangeError::Record(format!("a revision has a key that is none: {key:x?}")).into());
+            return Err(no_mark(key).into());
         };
         contents.revision = contents.revision.max(mark.main());
         // Records without a position in a transaction were written by versions long gone.
@@ -158,6 +167,10 @@ fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, Int
     }
     auth.restore(users, roles);
     Ok(auth)
+}
+
+fn no_mark(key: &[u8]) -> InterchangeError {
+    InterchangeError::Record(format!("a revision has a key that is none: {key:x?}"))
 }
 
 fn damaged(what: &'static str) -> impl Fn(DecodeError) -> InterchangeError {
