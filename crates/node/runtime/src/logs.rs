@@ -59,11 +59,12 @@ pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(text.split_off(cut))
 }
 
-/// Byte offset where the last `lines` whole lines of the file begin. Parts of one line count once.
+/// Byte offset where the last `lines` whole lines of the file begin, and how many of them it has. Parts of one line count
+/// once.
 ///
 /// # Errors
 /// The file can't be read.
-pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<u64> {
+pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64)> {
     const BLOCK: u64 = 64 * 1024;
     let end = file.seek(SeekFrom::End(0))?;
     let (mut from, mut found, mut later_start) = (end, 0u64, end);
@@ -90,7 +91,7 @@ pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<u64> {
             let record = block.get(start..stop).unwrap_or_default();
             if parse(record).is_some_and(|r| !r.partial) {
                 if found == lines {
-                    return Ok(later_start);
+                    return Ok((later_start, found));
                 }
                 found += 1;
             }
@@ -99,7 +100,7 @@ pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<u64> {
         }
         tail = block.get(..first).unwrap_or_default().to_vec();
     }
-    Ok(if lines == 0 { end } else { 0 })
+    Ok((if lines == 0 { end } else { 0 }, found))
 }
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
             .collect();
         let mut handle = file.reopen().unwrap();
         for (lines, want) in [(0, LOG.len()), (1, starts[3]), (2, starts[1]), (3, 0), (9, 0)] {
-            assert_eq!(tail_offset(&mut handle, lines).unwrap(), want as u64, "{lines} lines");
+            assert_eq!(tail_offset(&mut handle, lines).unwrap().0, want as u64, "{lines} lines");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! `/containerLogs`: reading a log file from the right place on, and following it while its container runs.
 //!
-//! A follower keeps the file open that it reads: when the log is rotated it reads the old file to its end and goes on
-//! with the new one of the same name.
+//! What was moved away by rotation and is still there is read first: a log is whole, up to what its node keeps of it
+//! (stock kubelets answer with the newest file only). A follower keeps the file open that it reads: when the log is
+//! rotated it reads the old file to its end and goes on with the new one of the same name.
 
 use crate::backend::{Failure, LogQuery, LogSource};
 use crate::reply::Reply;
@@ -14,10 +15,11 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use node_runtime::FolderWatch;
 use node_runtime::logs::{parse, tail_offset};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CHUNK: usize = 64 * 1024;
@@ -26,21 +28,60 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Answers with the log.
 pub(crate) fn answer(source: LogSource, query: LogQuery) -> Result<Reply, Failure> {
-    let mut file = open(&source.path)?;
-    let start = match query.tail {
-        Some(lines) => tail_offset(&mut file, lines).map_err(|e| internal(&e))?,
-        None => 0,
-    };
-    file.seek(SeekFrom::Start(start)).map_err(|e| internal(&e))?;
+    let files = parts(&source.path, query.tail)?;
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
     tokio::spawn(async move {
         let reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
-        feed(source, file, reader, sender).await;
+        feed(source, files, reader, sender).await;
     });
     let frames = receiver.map(|data| Ok(Frame::data(data)));
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
+}
+
+/// The files of a log from where it is to be read on, in order, each where its reading begins.
+fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
+    // The newest first: when it is rotated meanwhile it is among the others too, and what is behind it is not lost.
+    let newest = open(path);
+    let known = newest.as_ref().ok().and_then(inode);
+    let older = moved_away(path).into_iter().filter_map(|path| File::open(path).ok());
+    let older: Vec<File> = older.filter(|file| known.is_none() || inode(file) != known).collect();
+    let newest = match newest {
+        // Rotated, and not begun anew yet.
+        Err(_) if !older.is_empty() => None,
+        newest => Some(newest?),
+    };
+    let mut files = VecDeque::new();
+    let mut wanted = tail;
+    for mut file in newest.into_iter().chain(older.into_iter().rev()) {
+        if let Some(lines) = wanted {
+            let (start, found) = tail_offset(&mut file, lines).map_err(|e| internal(&e))?;
+            file.seek(SeekFrom::Start(start)).map_err(|e| internal(&e))?;
+            wanted = Some(lines - found);
+        }
+        files.push_front(file);
+        if wanted == Some(0) {
+            break;
+        }
+    }
+    Ok(files)
+}
+
+/// Files that the log was moved to, the oldest first: its name and when that was, in seconds.
+fn moved_away(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let prefix = format!("{}.", name.to_string_lossy());
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<(u64, PathBuf)> = entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+fn inode(file: &File) -> Option<u64> {
+    file.metadata().ok().map(|metadata| metadata.ino())
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -56,7 +97,8 @@ fn internal(e: &std::io::Error) -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to read the log: {e}"))
 }
 
-async fn feed(source: LogSource, mut file: File, mut reader: Reader, mut sender: mpsc::Sender<Bytes>) {
+async fn feed(source: LogSource, mut files: VecDeque<File>, mut reader: Reader, mut sender: mpsc::Sender<Bytes>) {
+    let Some(mut file) = files.pop_front() else { return };
     let mut watch =
         source.path.parent().filter(|_| reader.query.follow).and_then(|folder| FolderWatch::new(folder).ok());
     loop {
@@ -76,7 +118,7 @@ async fn feed(source: LogSource, mut file: File, mut reader: Reader, mut sender:
                 return;
             }
         }
-        if let Some(next) = rotated(&file, &source.path) {
+        if let Some(next) = files.pop_front().or_else(|| rotated(&file, &source.path)) {
             file = next;
             continue;
         }
@@ -93,8 +135,7 @@ async fn feed(source: LogSource, mut file: File, mut reader: Reader, mut sender:
 /// The new file, if the path leads to another one than is read.
 fn rotated(file: &File, path: &Path) -> Option<File> {
     let next = File::open(path).ok()?;
-    let same = file.metadata().ok()?.ino() == next.metadata().ok()?.ino();
-    (!same).then_some(next)
+    (inode(file)? != inode(&next)?).then_some(next)
 }
 
 struct Reader {
@@ -147,6 +188,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn read(query: LogQuery, log: &str) -> String {
@@ -171,6 +213,35 @@ mod tests {
             ),
         ] {
             assert_eq!(read(query.clone(), log), want, "{query:?}");
+        }
+    }
+
+    /// What of a rotated log is answered; lines are numbers, eight of them in three files.
+    async fn of_rotated(query: LogQuery, newest: bool) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.log");
+        let write = |path: &Path, numbers: std::ops::Range<u32>| {
+            let lines: String = numbers.map(|n| format!("2026-01-01T00:00:0{n}Z stdout F {n}\n")).collect();
+            std::fs::write(path, lines).unwrap();
+        };
+        write(&path.with_extension("log.999"), 0..3);
+        write(&path.with_extension("log.1000"), 3..6);
+        write(&path.with_extension("log.tmp"), 6..7);
+        if newest {
+            write(&path, 6..8);
+        }
+        let source = LogSource { path, alive: Box::new(|| false) };
+        let reply = answer(source, query).unwrap_or_else(|_| panic!("refused"));
+        let body = reply.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8_lossy(&body).replace('\n', "")
+    }
+
+    #[tokio::test]
+    async fn a_rotated_log_is_whole() {
+        assert_eq!(of_rotated(LogQuery::default(), true).await, "01234567");
+        assert_eq!(of_rotated(LogQuery::default(), false).await, "012345");
+        for (tail, want) in [(0, ""), (1, "7"), (2, "67"), (3, "567"), (5, "34567"), (6, "234567"), (9, "01234567")] {
+            assert_eq!(of_rotated(LogQuery { tail: Some(tail), ..LogQuery::default() }, true).await, want);
         }
     }
 }
