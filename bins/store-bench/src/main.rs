@@ -6,10 +6,12 @@ mod figures;
 mod load;
 mod memory;
 mod plan;
+mod random;
 mod report;
 mod server;
 mod soak;
 mod streams;
+mod verify;
 mod wire;
 
 use anyhow::Result;
@@ -46,6 +48,16 @@ pub(crate) struct Flags {
     /// Seconds of overwriting with compaction, instead of everything else
     #[arg(long)]
     soak: Option<f64>,
+    /// Operations of a load that checks every answer, instead of measuring: what is acknowledged must stay, reads must not be
+    /// stale; members may fail meanwhile
+    #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
+    verify: Option<u64>,
+    /// Operations a second of --verify, at most; 0 for as many as there can be
+    #[arg(long, default_value_t = 0)]
+    rate: u64,
+    /// Seed of --verify
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Folder on the disk to measure
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -63,5 +75,12 @@ impl Flags {
 // One thread: it must not take more of the machine than the servers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    plan::run(Flags::parse()).await
+    let flags = Flags::parse();
+    match flags.verify {
+        Some(operations) => {
+            let Flags { endpoints: addresses, rate, seed, .. } = flags;
+            verify::run(verify::Plan { addresses, operations, rate, seed }).await
+        }
+        None => plan::run(flags).await,
+    }
 }

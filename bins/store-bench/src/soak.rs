@@ -4,7 +4,6 @@ use crate::load::{self, KEYS, VALUE, Work};
 use crate::report::note;
 use crate::server::Cluster;
 use anyhow::{Context, Result};
-use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,10 +61,7 @@ fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
 
 async fn compact(cluster: &Cluster) -> Result<()> {
     let address = cluster.addresses().first().cloned().context("a cluster without members")?;
-    let absent = pb::RangeRequest { key: "absent".into(), ..Default::default() };
-    let answer = load::ask(&address, "/etcdserverpb.KV/Range", &absent).await?;
-    let answer = pb::RangeResponse::decode(answer)?;
-    let present = answer.header.context("an answer without a header")?.revision;
+    let present = load::revision(&address).await?;
     let request = pb::CompactionRequest { revision: present - KEPT, physical: false };
-    load::ask(&address, "/etcdserverpb.KV/Compact", &request).await.map(drop)
+    load::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop)
 }

@@ -1,6 +1,7 @@
 //! Works of long calls: watches and leases kept alive.
 
 use crate::figures::Seen;
+use crate::load;
 use crate::server::{Cluster, own_cpu};
 use crate::wire::{Heard, Messages, Wire};
 use anyhow::{Result, bail};
@@ -12,7 +13,6 @@ use tokio::task::JoinSet;
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-const PUT: &str = "/etcdserverpb.KV/Put";
 const WATCHED: &str = "watched";
 const STREAMS: usize = 10;
 const WATCHERS: usize = 100;
@@ -41,11 +41,8 @@ pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -
 }
 
 async fn grant(address: &str) -> Result<i64> {
-    let mut wire = Wire::connect(address, GRANT).await?;
-    wire.call(&pb::LeaseGrantRequest { ttl: 60, id: 0 }, true);
-    let mut messages = Messages::default();
-    let answer: pb::LeaseGrantResponse = next(&mut wire, &mut messages).await?;
-    Ok(answer.id)
+    let request = pb::LeaseGrantRequest { ttl: 60, id: 0 };
+    load::ask::<pb::LeaseGrantResponse>(address, GRANT, &request).await.map(|answer| answer.id)
 }
 
 /// The next message on a connection with one call.
@@ -132,14 +129,13 @@ async fn open_stream(address: &str) -> Result<(Wire, Messages)> {
 
 /// Each value says when it was put, in microseconds since `start`.
 async fn put_times(address: String, start: Instant, count: usize) -> Result<()> {
-    let mut wire = Wire::connect(&address, PUT).await?;
+    let mut wire = Wire::connect(&address, load::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / PUTS);
     for _ in 0..count {
         ticks.tick().await;
         let value = start.elapsed().as_micros().to_string();
-        wire.call(&pb::PutRequest { key: WATCHED.into(), value: value.into(), ..Default::default() }, true);
-        let mut messages = Messages::default();
-        let _: pb::PutResponse = next(&mut wire, &mut messages).await?;
+        let request = pb::PutRequest { key: WATCHED.into(), value: value.into(), ..Default::default() };
+        wire.ask::<pb::PutResponse>(&request).await?;
     }
     Ok(())
 }

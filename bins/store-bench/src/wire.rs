@@ -122,6 +122,25 @@ impl Wire {
         }
     }
 
+    /// A call with one answer, while nothing else is under way on the connection.
+    pub async fn ask<M: prost::Message + Default>(&mut self, request: &impl prost::Message) -> Result<M> {
+        let stream = self.call(request, true);
+        let mut messages = Messages::default();
+        let mut heard = Vec::new();
+        loop {
+            self.turn(&mut heard).await?;
+            for heard in heard.drain(..) {
+                match heard {
+                    Heard::Data(_, data) => messages.push(&data),
+                    Heard::End(ended) if ended == stream => {
+                        return messages.next()?.with_context(|| format!("the server refuses {}", self.path));
+                    }
+                    Heard::End(_) => {}
+                }
+            }
+        }
+    }
+
     fn parse(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
         while let Some(&[a, b, c, kind, flags, s, t, u, v]) = self.input.first_chunk::<FRAME_HEAD>() {
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
