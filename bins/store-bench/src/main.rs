@@ -16,7 +16,9 @@ mod wire;
 
 use anyhow::Result;
 use clap::Parser;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Measures stores with etcd's v3 API side by side.
 #[derive(Parser)]
@@ -74,8 +76,18 @@ impl Flags {
 
 // One thread: it must not take more of the machine than the servers.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    let flags = Flags::parse();
+async fn main() -> ExitCode {
+    match run(Flags::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody to tell when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "store-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: Flags) -> Result<()> {
     match flags.verify {
         Some(operations) => {
             let Flags { endpoints: addresses, rate, seed, .. } = flags;
