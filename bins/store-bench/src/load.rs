@@ -11,9 +11,12 @@ use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Bytes of a value.
 pub const VALUE: usize = 256;
+/// Bytes of a request that no server's window is too small for.
+const REQUEST: usize = 32 << 10;
 /// Keys that are read and written; all of them are there from the beginning.
 pub const KEYS: u64 = 100_000;
 /// Clients beyond this share connections.
@@ -78,7 +81,7 @@ impl Work {
 }
 
 fn put(key: Bytes, size: usize) -> pb::PutRequest {
-    static VALUES: [u8; VALUE] = [b'v'; VALUE];
+    static VALUES: [u8; REQUEST] = [b'v'; REQUEST];
     pb::PutRequest { key, value: VALUES.get(..size).unwrap_or_default().into(), ..Default::default() }
 }
 
@@ -121,21 +124,22 @@ pub async fn revision(address: &str) -> Result<i64> {
     Ok(answer.header.context("an answer without a header")?.revision)
 }
 
-/// Puts keys made of numbers, a hundred a transaction, over a few connections.
+/// Puts keys made of numbers, a hundred a transaction or as many as a request holds, over a few connections.
 pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: usize) -> Result<()> {
     const LANES: u64 = 8;
+    let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
     let mut lanes = Vec::new();
     for lane in 0..LANES {
         let address = addresses.first().cloned().unwrap_or_default();
         lanes.push(tokio::spawn(async move {
             let mut wire = Wire::connect(&address, TXN).await?;
-            let mut from = lane * 100;
+            let mut from = lane * each;
             while from < count {
-                let puts = (from..(from + 100).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
+                let puts = (from..(from + each).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
                 let request = pb::TxnRequest { success: puts.collect(), ..Default::default() };
                 wire.ask::<pb::TxnResponse>(&request).await?;
-                from += LANES * 100;
+                from += LANES * each;
             }
             anyhow::Ok(())
         }));
@@ -166,16 +170,21 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
         let address = addresses.get(number % addresses.len().max(1)).cloned().unwrap_or_default();
         wires.push(Wire::connect(&address, work.path()).await?);
     }
-    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
+    let end = Instant::now() + duration;
     let share = |number: usize| clients / connections + usize::from(number < clients % connections);
-    let tasks: Vec<_> = wires
-        .into_iter()
-        .enumerate()
-        .map(|(number, wire)| tokio::spawn(drive(wire, work, share(number), number as u64 + 1, begin + duration)))
-        .collect();
+    let mut tasks = JoinSet::new();
+    for (number, wire) in wires.into_iter().enumerate() {
+        tasks.spawn(drive(wire, work, share(number), number as u64 + 1, end));
+    }
+    together(cluster, tasks).await
+}
+
+/// Lets tasks end, and adds up the latencies that they return.
+pub async fn together(cluster: &Cluster, mut tasks: JoinSet<Result<Vec<u32>>>) -> Result<Seen> {
+    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
     let mut latencies = Vec::new();
-    for task in tasks {
-        latencies.extend(task.await??);
+    while let Some(done) = tasks.join_next().await {
+        latencies.extend(done??);
     }
     let seconds = begin.elapsed().as_secs_f64();
     Ok(Seen { latencies, seconds, server_cpu: cluster.cpu() - server_cpu, client_cpu: own_cpu() - client_cpu })

@@ -3,15 +3,17 @@
 
 mod disk;
 mod figures;
+mod leases;
 mod load;
 mod memory;
 mod plan;
 mod random;
 mod report;
+mod scale;
 mod server;
 mod soak;
-mod streams;
 mod verify;
+mod watches;
 mod wire;
 
 use anyhow::Result;
@@ -30,7 +32,7 @@ pub(crate) struct Flags {
     #[arg(long, default_value = "etcd")]
     etcd: PathBuf,
     /// Servers that run already (host:port, without TLS), instead of any that are started; what is in them is written over
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak"])]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak", "scale"])]
     endpoints: Vec<String>,
     /// Seconds of a round
     #[arg(long, default_value_t = 3.0)]
@@ -50,6 +52,9 @@ pub(crate) struct Flags {
     /// Seconds of overwriting with compaction, instead of everything else
     #[arg(long)]
     soak: Option<f64>,
+    /// Much of something, instead of everything else
+    #[arg(long, value_delimiter = ',', value_enum)]
+    scale: Vec<scale::Scale>,
     /// Operations of a load that checks every answer, instead of measuring: what is acknowledged must stay, reads must not be
     /// stale; members may fail meanwhile
     #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
