@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Real kvstore processes under real faults: kill -9 again and again, SIGSTOP, a full disk, a partition in network namespaces.
+"""Real kvstore processes under real faults: kill -9 again and again, SIGSTOP, a full disk, a partition in network namespaces,
+clocks that jump, and all of them at once.
 
 After each fault: everything that was acknowledged is there, and no linearizable read is older than a write that was
-acknowledged before it began. The last two need root.
+acknowledged before it began. Disks, partitions and all at once need root.
+
+    store_faults.py --bin-dir DIR --work DIR [--operations N --seconds N --seed N] [ONLY ...]
 """
 import argparse
+import datetime
+import glob
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +22,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Skip, check, main, shell, until  # noqa: E402
+from faults import CLOCK, Clock, Namespaces, SmallDisk  # noqa: E402
 from members import Context, Member, cluster, end, free_port  # noqa: E402
 
 KEYS = 20
@@ -122,42 +129,12 @@ def full(c):
         shell(["umount", "-l", place])
 
 
-class Namespaces:
-    """Three network namespaces on a bridge of their own."""
-
-    def __init__(self):
-        self.tag, self.hosts = f"kvf{os.getpid() % 10_000}", ["10.213.7.1", "10.213.7.2", "10.213.7.3"]
-        self.names = [f"{self.tag}-{at}" for at in range(3)]
-
-    def __enter__(self):
-        shell(["ip", "link", "add", self.tag, "type", "bridge"], check=True)
-        shell(["ip", "link", "set", self.tag, "up"], check=True)
-        for name, host in zip(self.names, self.hosts):
-            shell(["ip", "netns", "add", name], check=True)
-            shell(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name], check=True)
-            shell(["ip", "link", "set", name, "master", self.tag, "up"], check=True)
-            inside = ["ip", "netns", "exec", name]
-            shell([*inside, "ip", "addr", "add", f"{host}/24", "dev", "eth0"], check=True)
-            for device in ("eth0", "lo"):
-                shell([*inside, "ip", "link", "set", device, "up"], check=True)
-        return self
-
-    def __exit__(self, *_):
-        for name in self.names:
-            shell(["ip", "netns", "del", name])
-        shell(["ip", "link", "del", self.tag])
-
-    def join(self, at, yes):
-        shell(["ip", "link", "set", self.names[at], "up" if yes else "down"], check=True)
-
-
 @check("faults/partition", deadline=90)
 def partition(c):
     if os.geteuid() != 0:
         raise Skip("network namespaces need root")
     with Namespaces() as net:
-        insides = [["ip", "netns", "exec", name] for name in net.names]
-        members = cluster(c, ["a", "b", "c"], net.hosts, insides)
+        members = cluster(c, ["a", "b", "c"], net.hosts, [net.inside(name) for name in net.names])
         try:
             work = [Work(number, members) for number in range(3)]
             for worker in work:
@@ -177,12 +154,189 @@ def partition(c):
             end(members)
 
 
+@check("faults/clock-jump", deadline=60)
+def clock_jump(c):
+    need_clock()
+    folder = c.folder()
+    clock = Clock(os.path.join(folder, "clock"))
+    flags = ["--auto-compaction-retention=1h", "--warning-unary-request-duration=1ns"]
+    member = cluster(c, ["a"], more=flags, unders=[clock.prefix], folder=folder)[0]
+    watch = None
+    try:
+        lease = member.etcdctl("lease", "grant", "60").stdout.split()[1]
+        begin = time.monotonic()
+        assert member.etcdctl("put", "leased", "x", f"--lease={lease}").returncode == 0
+        for words in (["user", "add", "root:pw"], ["user", "grant-role", "root", "root"], ["auth", "enable"]):
+            done = member.etcdctl(*words)
+            assert done.returncode == 0, done.stderr
+        # Its token is from before the clock was set.
+        watch = subprocess.Popen(["etcdctl", f"--endpoints={member.endpoint}", "--user=root:pw", "watch", "told"], text=True,
+                                 stdout=subprocess.PIPE, env={**os.environ, "ETCDCTL_API": "3"})
+        root = member.etcdctl("put", "first", "1", "--user=root:pw", "-w", "fields").stdout
+        first = next(line.split(" : ")[1] for line in root.splitlines() if "Revision" in line)
+        for hours in (1, -1, 0):
+            clock.set(hours * 3600)
+            until(lambda: abs(ahead(member) - hours * 3600) < 60, 15, 0.3, "the clock is taken")
+            told = member.etcdctl("lease", "timetolive", lease, "--user=root:pw").stdout
+            left = int(told.split("remaining(")[1].split("s)")[0])
+            spent = time.monotonic() - begin
+            assert abs(left - (60 - spent)) < 5, f"{left} s are left of a lease of 60 s after {spent:.0f} s, with {hours} h"
+            for words in (["put", "told", f"hours{hours}"], ["get", "leased"], ["get", "first", f"--rev={first}"]):
+                done = member.etcdctl(*words, "--user=root:pw")
+                assert done.returncode == 0 and done.stdout.strip(), f"{words} with {hours} h: {done.stdout}{done.stderr}"
+            seen = [watch.stdout.readline().strip() for _ in range(3)]
+            assert seen[2] == f"hours{hours}", seen
+    finally:
+        if watch:
+            watch.kill()
+            watch.wait()
+        end([member])
+        clock.forget(member.process)
+
+
+def need_clock():
+    if not glob.glob(CLOCK):
+        raise Skip(f"there is no {CLOCK}; Debian's package is faketime")
+
+
+def ahead(member):
+    """How far its log is from this clock, in seconds. Every request leaves a line in it."""
+    member.get("nothing")
+    with open(member.log) as log:
+        last = re.sub(r"\x1b\[[0-9;]*m", "", log.readlines()[-1]).split()[0].split(".")[0]
+    return datetime.datetime.fromisoformat(last + "+00:00").timestamp() - time.time()
+
+
+class Trouble:
+    """Faults of all kinds, one member at a time; each ends with all members serving."""
+
+    KINDS = ["kill", "stop", "without_peers", "without_anybody", "full_disk", "clock"]
+
+    def __init__(self, rng, members, net, disks, clocks):
+        self.rng, self.members, self.net, self.disks, self.clocks = rng, members, net, disks, clocks
+        self.done, self.next = dict.fromkeys(self.KINDS, 0), []
+
+    def one(self):
+        """The next fault, at the leader as often as not. All kinds come before any comes again."""
+        self.next = self.next or self.rng.sample(self.KINDS, len(self.KINDS))
+        kind, at = self.next.pop(), self.rng.randrange(len(self.members))
+        if self.rng.random() < 0.5:
+            at = next((n for n, member in enumerate(self.members) if member.leads()), at)
+        getattr(self, kind)(at)
+        for member in self.members:
+            assert member.process.poll() is None, f"{member.name} ended by itself after {kind} of {self.members[at].name}"
+            until(lambda: member.get("nothing") is not None, 40, 0.1, f"{member.name} serves after {kind} of {self.members[at].name}")
+        self.done[kind] += 1
+
+    def wait(self, most):
+        time.sleep(self.rng.uniform(0.2, most))
+
+    def start(self, at):
+        Clock.forget(self.members[at].process)
+        self.members[at].start()
+
+    def kill(self, at):
+        self.members[at].kill()
+        self.wait(2)
+        self.start(at)
+
+    def stop(self, at):
+        self.members[at].process.send_signal(signal.SIGSTOP)
+        self.wait(3)
+        self.members[at].process.send_signal(signal.SIGCONT)
+
+    def without_peers(self, at):
+        self.net.peers(at, False)
+        self.wait(3)
+        self.net.peers(at, True)
+
+    def without_anybody(self, at):
+        self.net.join(at, False)
+        self.wait(3)
+        self.net.join(at, True)
+
+    def full_disk(self, at):
+        """Puts through others until the member has no room for them, and says so."""
+        member, other = self.members[at], self.members[at - 1]
+        self.disks[at].fill()
+        for number in range(40):
+            if member.process.poll() is not None:
+                break
+            other.etcdctl("put", f"large/{number % 4}", text="v" * 1_000_000)
+        assert until(lambda: member.process.poll() is not None, 10), f"{member.name} goes on with a full disk"
+        assert "No space left on device" in last_line(member), last_line(member)
+        self.disks[at].empty()
+        self.start(at)
+
+    def clock(self, at):
+        self.clocks[at].set(self.rng.choice([-3600, 0, 3600]))
+        self.wait(Clock.LATE)
+
+
+def last_line(member):
+    with open(member.log) as log:
+        return log.readlines()[-1]
+
+
+# The load gives up by itself after a minute without answers.
+@check("faults/everything-at-once", deadline=3600)
+def everything(c):
+    if os.geteuid() != 0:
+        raise Skip("network namespaces and small disks need root")
+    need_clock()
+    print(f"      seed {c.seed}", flush=True)
+    folder, names = c.folder(), ["a", "b", "c"]
+    disks, clocks = [], [Clock(os.path.join(folder, f"clock-{name}")) for name in names]
+    # So that segments, snapshots for those that were away and compactions come often.
+    more = ["--snapshot-count=2000", "--auto-compaction-mode=revision", "--auto-compaction-retention=1000"]
+    with Namespaces() as net:
+        members = []
+        try:
+            disks.extend(SmallDisk(os.path.join(folder, name), "400m") for name in names)
+            insides, unders = [net.inside(name) for name in net.names], [clock.prefix for clock in clocks]
+            members = cluster(c, names, net.hosts, insides, more, unders, folder)
+            trouble = Trouble(random.Random(c.seed), members, net, disks, clocks)
+            under_load(c, members, trouble)
+        finally:
+            end(members)
+            for member in members:
+                Clock.forget(member.process)
+            for disk in disks:
+                disk.end()
+
+
+def under_load(c, members, trouble):
+    """Makes trouble until the load is through; its verdict counts."""
+    words = [os.path.join(c.bin_dir, "store-bench"), "--verify", c.operations, "--rate", c.operations // c.seconds, "--seed", c.seed,
+             "--endpoints", ",".join(member.endpoint for member in members)]
+    path = os.path.join(c.work, "load.log")
+    with open(path, "w") as log:
+        load = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
+    try:
+        while load.poll() is None:
+            trouble.one()
+    finally:
+        load.kill()
+        load.wait()
+        with open(path) as log:
+            told = log.read()
+        faults = ", ".join(f"{count} {kind}" for kind, count in trouble.done.items())
+        print(f"      {told.strip().splitlines()[-1]}\n      faults: {faults}", flush=True)
+    assert load.returncode == 0, told[-900:]
+    assert all(trouble.done.values()), f"the load was over before every kind of fault was there: {faults}"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin-dir", required=True, help="where kvstore is")
     parser.add_argument("--work", required=True, help="a folder for data; emptied first")
+    parser.add_argument("--operations", type=int, default=20_000, help="of faults/everything-at-once")
+    parser.add_argument("--seconds", type=int, default=40, help="that they take at least")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of its faults and its load")
     parser.add_argument("only", nargs="*")
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     os.makedirs(given.work)
-    sys.exit(main(Context(given), given.only))
+    context = Context(given)
+    context.operations, context.seconds, context.seed = given.operations, given.seconds, given.seed
+    sys.exit(main(context, given.only))

@@ -26,13 +26,13 @@ class Context:
 
 
 class Member:
-    """A member on fixed ports; `inside` is a network namespace's prefix for commands."""
+    """A member on fixed ports; `inside` is a network namespace's prefix for commands, `under` one for kvstore alone."""
 
-    def __init__(self, c, name, folder, host, cluster, ports, inside=(), more=()):
+    def __init__(self, c, name, folder, host, cluster, ports, inside=(), more=(), under=()):
         self.name, self.folder, self.inside, self.process = name, folder, list(inside), None
         self.endpoint = f"{host}:{ports[0]}"
         self.log = os.path.join(c.work, f"{os.path.basename(folder)}-{name}.log")
-        self.argv = [*self.inside, os.path.join(c.bin_dir, "kvstore"), f"--name={name}", f"--data-dir={folder}/{name}",
+        self.argv = [*self.inside, *under, os.path.join(c.bin_dir, "kvstore"), f"--name={name}", f"--data-dir={folder}/{name}",
                      f"--listen-client-urls=http://{self.endpoint}", f"--advertise-client-urls=http://{self.endpoint}",
                      f"--listen-peer-urls=http://{host}:{ports[1]}", f"--initial-advertise-peer-urls=http://{host}:{ports[1]}",
                      f"--initial-cluster={cluster}", "--heartbeat-interval=50", "--election-timeout=500", *more]
@@ -49,9 +49,10 @@ class Member:
             self.process.kill()
             self.process.wait()
 
-    def etcdctl(self, *words, seconds=3):
+    def etcdctl(self, *words, seconds=3, text=None):
         words = [*self.inside, "etcdctl", f"--endpoints={self.endpoint}", "--dial-timeout=1s", f"--command-timeout={seconds}s", *words]
-        return subprocess.run(words, capture_output=True, text=True, timeout=seconds + 10, env={**os.environ, "ETCDCTL_API": "3"})
+        return subprocess.run(words, capture_output=True, text=True, timeout=seconds + 10, input=text,
+                              env={**os.environ, "ETCDCTL_API": "3"})
 
     def put(self, key, value):
         return self.etcdctl("put", key, value).returncode == 0
@@ -71,12 +72,13 @@ class Member:
             no_panic(file.read())
 
 
-def cluster(c, names, hosts=None, insides=None, more=()):
-    folder, hosts = c.folder(), hosts or ["127.0.0.1"] * len(names)
+def cluster(c, names, hosts=None, insides=None, more=(), unders=None, folder=None):
+    folder, hosts = folder or c.folder(), hosts or ["127.0.0.1"] * len(names)
     ports = [(free_port(), free_port()) for _ in names]
     listed = ",".join(f"{name}=http://{host}:{port[1]}" for name, host, port in zip(names, hosts, ports))
-    members = [Member(c, name, folder, host, listed, port, (insides or [()] * len(names))[at], more)
-               for at, (name, host, port) in enumerate(zip(names, hosts, ports))]
+    nothing = [()] * len(names)
+    members = [Member(c, name, folder, host, listed, port, inside, more, under)
+               for name, host, port, inside, under in zip(names, hosts, ports, insides or nothing, unders or nothing)]
     for member in members:
         member.start(wait=False)
     for member in members:

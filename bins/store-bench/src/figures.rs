@@ -50,7 +50,7 @@ pub struct Quantity {
     /// Server.
     pub server: String,
     /// What was measured.
-    pub what: &'static str,
+    pub what: String,
     /// How much.
     pub value: f64,
     /// Of what.
@@ -79,13 +79,16 @@ impl Seen {
         self.client_cpu += other.client_cpu;
     }
 
+    /// What this share of the calls took at most, in milliseconds.
+    pub fn at(&mut self, share: f64) -> f64 {
+        self.latencies.sort_unstable();
+        let index = ((self.latencies.len() as f64 * share) as usize).min(self.latencies.len().saturating_sub(1));
+        self.latencies.get(index).map_or(0.0, |latency| f64::from(*latency) / 1e3)
+    }
+
     /// The line of the table.
     pub fn figure(mut self, server: &str, members: usize, work: &str, clients: usize) -> Figure {
-        self.latencies.sort_unstable();
-        let at = |share: f64| {
-            let index = ((self.latencies.len() as f64 * share) as usize).min(self.latencies.len().saturating_sub(1));
-            self.latencies.get(index).map_or(0.0, |latency| f64::from(*latency) / 1e3)
-        };
+        let (p50_ms, p99_ms) = (self.at(0.5), self.at(0.99));
         Figure {
             server: server.to_owned(),
             members,
@@ -93,8 +96,8 @@ impl Seen {
             clients,
             count: self.latencies.len() as f64,
             seconds: self.seconds,
-            p50_ms: at(0.5),
-            p99_ms: at(0.99),
+            p50_ms,
+            p99_ms,
             server_cpu: self.server_cpu,
             client_cpu: self.client_cpu,
         }

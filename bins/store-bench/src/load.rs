@@ -1,24 +1,32 @@
 //! Works of calls with one answer: each client sends its next request when the last one is answered.
 
 use crate::figures::Seen;
+use crate::random::Random;
 use crate::server::{Cluster, own_cpu};
 use crate::wire::{Heard, Wire};
-use anyhow::{Result, bail};
-use bytes::{Bytes, BytesMut};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Bytes of a value.
 pub const VALUE: usize = 256;
+/// Bytes of a request that no server's window is too small for.
+const REQUEST: usize = 32 << 10;
 /// Keys that are read and written; all of them are there from the beginning.
 pub const KEYS: u64 = 100_000;
 /// Clients beyond this share connections.
 const MOST_CONNECTIONS: usize = 100;
-/// Compression flag and length before a message.
-const PREFIX: usize = 5;
-const RANGE: &str = "/etcdserverpb.KV/Range";
+/// Reading keys.
+pub const RANGE: &str = "/etcdserverpb.KV/Range";
+/// Writing one.
+pub const PUT: &str = "/etcdserverpb.KV/Put";
+/// Giving up old revisions.
+pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
 /// What a client does.
@@ -50,7 +58,7 @@ impl Work {
 
     fn path(self) -> &'static str {
         match self {
-            Work::Put => "/etcdserverpb.KV/Put",
+            Work::Put => PUT,
             Work::Txn => TXN,
             Work::Read | Work::Serializable | Work::Range => RANGE,
         }
@@ -73,7 +81,7 @@ impl Work {
 }
 
 fn put(key: Bytes, size: usize) -> pb::PutRequest {
-    static VALUES: [u8; VALUE] = [b'v'; VALUE];
+    static VALUES: [u8; REQUEST] = [b'v'; REQUEST];
     pb::PutRequest { key, value: VALUES.get(..size).unwrap_or_default().into(), ..Default::default() }
 }
 
@@ -102,62 +110,36 @@ fn guarded_put(key: String) -> pb::TxnRequest {
 
 /// Whether a server answers a linearizable read.
 pub async fn answers(address: &str) -> Result<()> {
-    let asked = async {
-        let mut wire = Wire::connect(address, RANGE).await?;
-        wire.call(&range("absent".to_owned()), true);
-        one_answer(&mut wire).await
-    };
-    tokio::time::timeout(Duration::from_secs(2), asked).await?
+    tokio::time::timeout(Duration::from_secs(2), revision(address)).await?.map(drop)
 }
 
-/// One call on a connection of its own; the bytes of its answer.
-pub async fn ask(address: &str, path: &'static str, request: &impl prost::Message) -> Result<Bytes> {
-    let mut wire = Wire::connect(address, path).await?;
-    wire.call(request, true);
-    let mut heard = Vec::new();
-    let mut message = BytesMut::new();
-    loop {
-        wire.turn(&mut heard).await?;
-        for heard in heard.drain(..) {
-            match heard {
-                Heard::Data(_, data) => message.extend_from_slice(&data),
-                Heard::End(_) if message.len() >= PREFIX => return Ok(message.split_off(PREFIX).freeze()),
-                Heard::End(_) => bail!("the server refuses {path}"),
-            }
-        }
-    }
+/// One call on a connection of its own.
+pub async fn ask<M: Message + Default>(address: &str, path: &'static str, request: &impl Message) -> Result<M> {
+    Wire::connect(address, path).await?.ask(request).await
 }
 
-async fn one_answer(wire: &mut Wire) -> Result<()> {
-    let mut heard = Vec::new();
-    let mut said = false;
-    loop {
-        wire.turn(&mut heard).await?;
-        for heard in heard.drain(..) {
-            match heard {
-                Heard::Data(..) => said = true,
-                Heard::End(_) if said => return Ok(()),
-                Heard::End(_) => bail!("the server refuses"),
-            }
-        }
-    }
+/// The store's revision, as a member has it after everything that was acknowledged.
+pub async fn revision(address: &str) -> Result<i64> {
+    let answer: pb::RangeResponse = ask(address, RANGE, &range("absent".to_owned())).await?;
+    Ok(answer.header.context("an answer without a header")?.revision)
 }
 
-/// Puts keys made of numbers, a hundred a transaction, over a few connections.
+/// Puts keys made of numbers, a hundred a transaction or as many as a request holds, over a few connections.
 pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: usize) -> Result<()> {
     const LANES: u64 = 8;
+    let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
     let mut lanes = Vec::new();
     for lane in 0..LANES {
         let address = addresses.first().cloned().unwrap_or_default();
         lanes.push(tokio::spawn(async move {
             let mut wire = Wire::connect(&address, TXN).await?;
-            let mut from = lane * 100;
+            let mut from = lane * each;
             while from < count {
-                let puts = (from..(from + 100).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
-                wire.call(&pb::TxnRequest { success: puts.collect(), ..Default::default() }, true);
-                one_answer(&mut wire).await?;
-                from += LANES * 100;
+                let puts = (from..(from + each).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
+                let request = pb::TxnRequest { success: puts.collect(), ..Default::default() };
+                wire.ask::<pb::TxnResponse>(&request).await?;
+                from += LANES * each;
             }
             anyhow::Ok(())
         }));
@@ -173,8 +155,7 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
 pub async fn settle(cluster: &Cluster) -> Result<()> {
     let mut wire = Wire::connect(&cluster.addresses().first().cloned().unwrap_or_default(), Work::Put.path()).await?;
     for _ in 0..4 {
-        wire.call(&put("settle".into(), 1), true);
-        one_answer(&mut wire).await?;
+        wire.ask::<pb::PutResponse>(&put("settle".into(), 1)).await?;
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     Ok(())
@@ -189,16 +170,21 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
         let address = addresses.get(number % addresses.len().max(1)).cloned().unwrap_or_default();
         wires.push(Wire::connect(&address, work.path()).await?);
     }
-    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
+    let end = Instant::now() + duration;
     let share = |number: usize| clients / connections + usize::from(number < clients % connections);
-    let tasks: Vec<_> = wires
-        .into_iter()
-        .enumerate()
-        .map(|(number, wire)| tokio::spawn(drive(wire, work, share(number), number as u64 + 1, begin + duration)))
-        .collect();
+    let mut tasks = JoinSet::new();
+    for (number, wire) in wires.into_iter().enumerate() {
+        tasks.spawn(drive(wire, work, share(number), number as u64 + 1, end));
+    }
+    together(cluster, tasks).await
+}
+
+/// Lets tasks end, and adds up the latencies that they return.
+pub async fn together(cluster: &Cluster, mut tasks: JoinSet<Result<Vec<u32>>>) -> Result<Seen> {
+    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
     let mut latencies = Vec::new();
-    for task in tasks {
-        latencies.extend(task.await??);
+    while let Some(done) = tasks.join_next().await {
+        latencies.extend(done??);
     }
     let seconds = begin.elapsed().as_secs_f64();
     Ok(Seen { latencies, seconds, server_cpu: cluster.cpu() - server_cpu, client_cpu: own_cpu() - client_cpu })
@@ -206,18 +192,12 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
 
 /// The clients of a connection; their latencies, in microseconds.
 async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Vec<u32>> {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut step = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
+    let mut random = Random::new(seed);
     let mut latencies = Vec::new();
     // Stream, when it began, and whether there was a message.
     let mut open: Vec<(u32, Instant, bool)> = Vec::new();
     for _ in 0..clients {
-        open.push((work.send(&mut wire, step()), Instant::now(), false));
+        open.push((work.send(&mut wire, random.step()), Instant::now(), false));
     }
     let mut heard = Vec::new();
     while !open.is_empty() {
@@ -238,7 +218,7 @@ async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Insta
                     let now = Instant::now();
                     latencies.push(u32::try_from((now - begin).as_micros()).unwrap_or(u32::MAX));
                     if now < end {
-                        open.push((work.send(&mut wire, step()), now, false));
+                        open.push((work.send(&mut wire, random.step()), now, false));
                     }
                 }
             }

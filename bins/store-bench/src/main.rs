@@ -3,18 +3,24 @@
 
 mod disk;
 mod figures;
+mod leases;
 mod load;
 mod memory;
 mod plan;
+mod random;
 mod report;
+mod scale;
 mod server;
 mod soak;
-mod streams;
+mod verify;
+mod watches;
 mod wire;
 
 use anyhow::Result;
 use clap::Parser;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Measures stores with etcd's v3 API side by side.
 #[derive(Parser)]
@@ -26,7 +32,7 @@ pub(crate) struct Flags {
     #[arg(long, default_value = "etcd")]
     etcd: PathBuf,
     /// Servers that run already (host:port, without TLS), instead of any that are started; what is in them is written over
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak"])]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak", "scale"])]
     endpoints: Vec<String>,
     /// Seconds of a round
     #[arg(long, default_value_t = 3.0)]
@@ -46,6 +52,19 @@ pub(crate) struct Flags {
     /// Seconds of overwriting with compaction, instead of everything else
     #[arg(long)]
     soak: Option<f64>,
+    /// Much of something, instead of everything else
+    #[arg(long, value_delimiter = ',', value_enum)]
+    scale: Vec<scale::Scale>,
+    /// Operations of a load that checks every answer, instead of measuring: what is acknowledged must stay, reads must not be
+    /// stale; members may fail meanwhile
+    #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
+    verify: Option<u64>,
+    /// Operations a second of --verify, at most; 0 for as many as there can be
+    #[arg(long, default_value_t = 0)]
+    rate: u64,
+    /// Seed of --verify
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Folder on the disk to measure
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -62,6 +81,23 @@ impl Flags {
 
 // One thread: it must not take more of the machine than the servers.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    plan::run(Flags::parse()).await
+async fn main() -> ExitCode {
+    match run(Flags::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody to tell when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "store-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: Flags) -> Result<()> {
+    match flags.verify {
+        Some(operations) => {
+            let Flags { endpoints: addresses, rate, seed, .. } = flags;
+            verify::run(verify::Plan { addresses, operations, rate, seed }).await
+        }
+        None => plan::run(flags).await,
+    }
 }

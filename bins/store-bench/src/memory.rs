@@ -19,8 +19,10 @@ fn key(number: u64) -> String {
 pub async fn measure(kinds: &[(&str, PathBuf)], below: &Path, rounds: usize) -> Result<Vec<Quantity>> {
     let mut found = Vec::new();
     for (name, binary) in kinds {
-        let mut cluster = Cluster::start(name, binary, 1, below).await?;
-        let mut note = |what, value, unit| found.push(Quantity { server: (*name).to_owned(), what, value, unit });
+        let mut cluster = Cluster::start(name, binary, 1, below, &[]).await?;
+        let mut note = |what: &str, value, unit| {
+            found.push(Quantity { server: (*name).to_owned(), what: what.to_owned(), value, unit })
+        };
         sleep(Duration::from_secs(3)).await;
         note("RSS idle", cluster.memory(), "MiB");
         let begin = std::time::Instant::now();

@@ -4,7 +4,8 @@ use crate::figures::{Figure, Seen};
 use crate::load::{self, Work};
 use crate::report;
 use crate::server::Cluster;
-use crate::{Flags, disk, memory, soak, streams};
+use crate::watches::{Shape, Watchers};
+use crate::{Flags, disk, leases, memory, scale, soak};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,15 +33,18 @@ impl Task {
     fn clients(self) -> usize {
         match self {
             Task::Calls(_, clients) | Task::KeepAlive(clients) => clients,
-            Task::Watch => 1_000,
+            Task::Watch => Shape::ONE_KEY.total(),
         }
     }
 
     async fn round(self, cluster: &Cluster, duration: Duration) -> Result<Seen> {
         match self {
             Task::Calls(work, clients) => load::measure(cluster, work, clients, duration).await,
-            Task::Watch => streams::watch(cluster, duration.max(WATCHED)).await,
-            Task::KeepAlive(clients) => streams::keep_alive(cluster, clients, duration).await,
+            Task::Watch => {
+                let watchers = Watchers::open(cluster, Shape::ONE_KEY).await?;
+                watchers.measure(cluster, duration.max(WATCHED), false).await
+            }
+            Task::KeepAlive(clients) => leases::keep_alive(cluster, clients, duration).await,
         }
     }
 }
@@ -70,6 +74,9 @@ pub async fn run(flags: Flags) -> Result<()> {
     }
     if let Some(seconds) = flags.soak {
         return soak::run(&kinds, &below, Duration::from_secs_f64(seconds)).await;
+    }
+    if !flags.scale.is_empty() {
+        return scale::run(&kinds, &below, &flags.scale).await;
     }
     let mut disks = Vec::new();
     for written_before in [false, true] {
@@ -104,7 +111,7 @@ async fn side_by_side(
     }
     let mut clusters = Vec::new();
     for (name, binary) in kinds {
-        clusters.push(Cluster::start(name, binary, size, below).await?);
+        clusters.push(Cluster::start(name, binary, size, below, &[]).await?);
     }
     measure(flags, clusters, tasks).await
 }

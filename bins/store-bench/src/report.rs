@@ -55,14 +55,28 @@ pub fn table(figures: &[Figure]) -> Result<()> {
     note("")
 }
 
-/// Memory and times.
+/// Memory and times, a line each and the servers side by side.
 pub fn quantities(found: &[Quantity]) -> Result<()> {
-    if found.is_empty() {
+    let mut servers: Vec<&str> = Vec::new();
+    let mut whats: Vec<(&str, &str)> = Vec::new();
+    for Quantity { server, what, unit, .. } in found {
+        if !servers.contains(&server.as_str()) {
+            servers.push(server);
+        }
+        if !whats.contains(&(what, unit)) {
+            whats.push((what, unit));
+        }
+    }
+    if servers.is_empty() {
         return Ok(());
     }
-    note("| what | server | |\n|---|---|---|")?;
-    for Quantity { server, what, value, unit } in found {
-        note(&format!("| {what} | {server} | {value:.1} {unit} |"))?;
+    note(&format!("| what | {} |\n|---|{}", servers.join(" | "), "---|".repeat(servers.len())))?;
+    for (what, unit) in whats {
+        let cell = |server: &&str| match found.iter().find(|found| found.server == **server && found.what == what) {
+            Some(found) => format!("{:.1} {unit}", found.value),
+            None => String::new(),
+        };
+        note(&format!("| {what} | {} |", servers.iter().map(cell).collect::<Vec<_>>().join(" | ")))?;
     }
     note("")
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 const START: Duration = Duration::from_secs(60);
@@ -44,8 +46,8 @@ pub fn own_cpu() -> f64 {
 }
 
 impl Cluster {
-    /// Starts members that take etcd's flags, and waits until they answer.
-    pub async fn start(name: &str, binary: &Path, size: usize, below: &Path) -> Result<Cluster> {
+    /// Starts members that take etcd's flags, with `more` of them, and waits until they answer.
+    pub async fn start(name: &str, binary: &Path, size: usize, below: &Path, more: &[&str]) -> Result<Cluster> {
         let folder = tempfile::tempdir_in(below)?;
         let mut ports = Vec::new();
         for _ in 0..size {
@@ -56,7 +58,7 @@ impl Cluster {
         let mut cluster = Cluster { name: name.to_owned(), binary: binary.to_owned(), members: Vec::new(), folder };
         for (number, (client, peer)) in ports.iter().enumerate() {
             let data = cluster.folder.path().join(format!("m{number}"));
-            let flags = vec![
+            let mut flags = vec![
                 format!("--name=m{number}"),
                 format!("--data-dir={}", data.display()),
                 format!("--listen-client-urls=http://127.0.0.1:{client}"),
@@ -65,6 +67,7 @@ impl Cluster {
                 format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
                 format!("--initial-cluster={}", peers.join(",")),
             ];
+            flags.extend(more.iter().map(|flag| (*flag).to_owned()));
             let child = cluster.spawn(&flags)?;
             cluster.members.push(Member { child: Some(child), flags, address: format!("127.0.0.1:{client}") });
         }
@@ -129,6 +132,22 @@ impl Cluster {
     /// Where clients are served.
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|member| member.address.clone()).collect()
+    }
+
+    /// Where the first member serves them.
+    pub fn first(&self) -> Result<String> {
+        self.addresses().first().cloned().context("a cluster without members")
+    }
+
+    /// A figure of the first member's page of metrics.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let mut connection = TcpStream::connect(self.first()?).await?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+        let mut page = String::new();
+        connection.read_to_string(&mut page).await?;
+        let line =
+            page.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no metric {name}"))?;
+        Ok(line.trim().parse()?)
     }
 
     /// How many members there are.

@@ -3,8 +3,7 @@
 use crate::load::{self, KEYS, VALUE, Work};
 use crate::report::note;
 use crate::server::Cluster;
-use anyhow::{Context, Result};
-use prost::Message;
+use anyhow::Result;
 use proto_etcd::etcdserverpb as pb;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,7 +32,7 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) ->
     note("| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |")?;
     note("|---|---|---|---|---|---|---|")?;
     for (name, binary) in kinds {
-        let cluster = Cluster::start(name, binary, 1, below).await?;
+        let cluster = Cluster::start(name, binary, 1, below, &[]).await?;
         load::fill(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
         let begin = Instant::now();
         let mut lines = 0;
@@ -61,11 +60,8 @@ fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
 }
 
 async fn compact(cluster: &Cluster) -> Result<()> {
-    let address = cluster.addresses().first().cloned().context("a cluster without members")?;
-    let absent = pb::RangeRequest { key: "absent".into(), ..Default::default() };
-    let answer = load::ask(&address, "/etcdserverpb.KV/Range", &absent).await?;
-    let answer = pb::RangeResponse::decode(answer)?;
-    let present = answer.header.context("an answer without a header")?.revision;
+    let address = cluster.first()?;
+    let present = load::revision(&address).await?;
     let request = pb::CompactionRequest { revision: present - KEPT, physical: false };
-    load::ask(&address, "/etcdserverpb.KV/Compact", &request).await.map(drop)
+    load::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop)
 }

@@ -122,6 +122,48 @@ impl Wire {
         }
     }
 
+    /// A call with one answer, while nothing else is under way on the connection.
+    pub async fn ask<M: prost::Message + Default>(&mut self, request: &impl prost::Message) -> Result<M> {
+        let stream = self.call(request, true);
+        let mut messages = Messages::default();
+        let mut heard = Vec::new();
+        loop {
+            self.turn(&mut heard).await?;
+            for heard in heard.drain(..) {
+                match heard {
+                    Heard::Data(_, data) => messages.push(&data),
+                    Heard::End(ended) if ended == stream => {
+                        return messages.next()?.with_context(|| format!("the server refuses {}", self.path));
+                    }
+                    Heard::End(_) => {}
+                }
+            }
+        }
+    }
+
+    /// So many calls at once until all were made, whatever their answers say.
+    pub async fn all<M: prost::Message>(&mut self, at_once: usize, requests: impl Iterator<Item = M>) -> Result<()> {
+        let mut requests = requests.fuse();
+        let (mut open, mut answered, mut heard) = (0, 0, Vec::new());
+        loop {
+            while let Some(request) = requests.by_ref().take(at_once - open).next() {
+                self.call(&request, true);
+                open += 1;
+            }
+            if open == 0 {
+                return Ok(());
+            }
+            self.turn(&mut heard).await?;
+            for heard in heard.drain(..) {
+                match heard {
+                    Heard::Data(..) => answered += 1,
+                    Heard::End(_) if answered > 0 => (answered, open) = (answered - 1, open - 1),
+                    Heard::End(_) => bail!("the server refuses {}", self.path),
+                }
+            }
+        }
+    }
+
     fn parse(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
         while let Some(&[a, b, c, kind, flags, s, t, u, v]) = self.input.first_chunk::<FRAME_HEAD>() {
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
@@ -148,7 +190,11 @@ impl Wire {
                     frame(&mut self.out, PING, ACK, 0, length);
                     self.out.put_slice(&body);
                 }
-                RESET => bail!("the server has reset a call"),
+                RESET => bail!(
+                    "the server has reset a call of {}, with code {}",
+                    self.path,
+                    body.last().copied().unwrap_or_default()
+                ),
                 GO_AWAY => bail!("the server ends the connection: {}", String::from_utf8_lossy(&body)),
                 _ => {}
             }

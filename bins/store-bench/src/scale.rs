@@ -1,0 +1,159 @@
+//! Many watchers, many leases, much history: what a server needs for them, and whom they hinder.
+
+use crate::figures::{Quantity, Seen};
+use crate::leases;
+use crate::load::{self, Work, together};
+use crate::report;
+use crate::server::Cluster;
+use crate::watches::{Shape, Watchers};
+use anyhow::{Context, Result};
+use proto_etcd::etcdserverpb as pb;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const WATCHED: Duration = Duration::from_secs(20);
+const LEASES: i64 = 50_000;
+const KEPT: Duration = Duration::from_secs(60);
+const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_count";
+/// Versions of the keys below, of 4 KiB each: 2 GB.
+const VERSIONS: u64 = 500_000;
+const VALUE: usize = 4 << 10;
+const QUOTA: &str = "--quota-backend-bytes=8589934592";
+const BEFORE: Duration = Duration::from_secs(10);
+const COMPACTION: Duration = Duration::from_secs(30);
+const DEFRAGMENT: &str = "/etcdserverpb.Maintenance/Defragment";
+
+/// What there is much of.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Scale {
+    /// 10,000 watchers on 1,000 streams
+    Watchers,
+    /// 50,000 leases of 10 s
+    Leases,
+    /// 2 GB of history that is compacted
+    History,
+}
+
+/// Measures a fresh server of each kind.
+pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> Result<()> {
+    for scale in scales {
+        let mut found = Vec::new();
+        for (name, binary) in kinds {
+            let more: &[&str] = if matches!(scale, Scale::History) { &[QUOTA] } else { &[] };
+            let cluster = Cluster::start(name, binary, 1, below, more).await?;
+            let mut notes = Notes { server: (*name).to_owned(), found: &mut found };
+            match scale {
+                Scale::Watchers => watchers(&cluster, &mut notes).await,
+                Scale::Leases => leases(&cluster, &mut notes).await,
+                Scale::History => history(&cluster, &mut notes).await,
+            }
+            .with_context(|| (*name).to_owned())?;
+        }
+        report::quantities(&found)?;
+    }
+    Ok(())
+}
+
+/// Where figures of one server go.
+struct Notes<'a> {
+    server: String,
+    found: &'a mut Vec<Quantity>,
+}
+
+impl Notes<'_> {
+    fn note(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
+        self.found.push(Quantity { server: self.server.clone(), what: what.into(), value, unit });
+    }
+
+    fn latencies(&mut self, what: &str, seen: &mut Seen, shares: &[(&str, f64)]) {
+        for (name, share) in shares {
+            self.note(format!("{what}: {name}"), seen.at(*share), "ms");
+        }
+    }
+}
+
+async fn watchers(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
+    notes.note("RSS idle", cluster.memory(), "MiB");
+    let watchers = Watchers::open(cluster, Shape::MANY).await?;
+    notes.note(format!("RSS with {} watchers", Shape::MANY.total()), cluster.memory(), "MiB");
+    let mut stalled = None;
+    for (what, beside, stall) in [
+        ("puts that 100 of them see", false, false),
+        ("and 4 MiB/s of other puts", true, false),
+        ("and a watcher of those that reads nothing", true, true),
+        ("and 20 s later", true, true),
+    ] {
+        if stall && stalled.is_none() {
+            stalled = Some(watchers.stalled().await?);
+        }
+        let mut seen = watchers.measure(cluster, WATCHED, beside).await?;
+        notes.latencies(what, &mut seen, &[("delivery p50", 0.5), ("p99", 0.99)]);
+        notes.note(format!("{what}: CPU"), 100.0 * seen.server_cpu / seen.seconds, "%");
+        notes.note(format!("{what}: RSS"), cluster.memory(), "MiB");
+    }
+    drop(stalled);
+    Ok(())
+}
+
+async fn leases(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
+    let address = cluster.first()?;
+    notes.note("RSS idle", cluster.memory(), "MiB");
+    let begin = Instant::now();
+    let tasks = leases::keep_many(&address, LEASES, begin, begin + leases::GRANTED + KEPT).await?;
+    let syncs = cluster.metric(SYNCS).await?;
+    let mut seen = together(cluster, tasks).await?;
+    notes.note("syncs of the log in a minute of renewals", cluster.metric(SYNCS).await? - syncs, "");
+    notes.note("leases after it", leases::count(&address).await? as f64, "");
+    notes.note("renewals a second", seen.latencies.len() as f64 / seen.seconds, "");
+    notes.latencies("renewal", &mut seen, &[("p50", 0.5), ("p99", 0.99), ("longest", 1.0)]);
+    notes.note("CPU", 100.0 * seen.server_cpu / seen.seconds, "%");
+    notes.note("RSS", cluster.memory(), "MiB");
+    Ok(())
+}
+
+async fn history(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
+    let address = cluster.first()?;
+    let begin = Instant::now();
+    load::fill(cluster, VERSIONS, |number| format!("{:08}", number % 1_000), VALUE).await?;
+    notes.note("2 GB put", begin.elapsed().as_secs_f64(), "s");
+    sleep(BEFORE).await;
+    notes.note("on disk", cluster.disk(), "MiB");
+    notes.note("RSS", cluster.memory(), "MiB");
+    longest(cluster, notes, "before", BEFORE, async { Ok(()) }).await?;
+    let request = pb::CompactionRequest { revision: load::revision(&address).await?, physical: false };
+    let compact = async { load::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop) };
+    let took = longest(cluster, notes, "compaction", COMPACTION, compact).await?;
+    notes.note("compaction: answered after", took.as_secs_f64() * 1e3, "ms");
+    notes.note("on disk 30 s after compaction began", cluster.disk(), "MiB");
+    let request = pb::DefragmentRequest {};
+    let defragment = async { load::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request).await.map(drop) };
+    let took = longest(cluster, notes, "Defragment", BEFORE, defragment).await?;
+    notes.note("Defragment: answered after", took.as_secs_f64() * 1e3, "ms");
+    notes.note("on disk after Defragment", cluster.disk(), "MiB");
+    notes.note("RSS after Defragment", cluster.memory(), "MiB");
+    Ok(())
+}
+
+/// The longest calls of one client that puts and one that reads while something is done, which takes its time too.
+async fn longest(
+    cluster: &Cluster,
+    notes: &mut Notes<'_>,
+    phase: &str,
+    duration: Duration,
+    action: impl Future<Output = Result<()>>,
+) -> Result<Duration> {
+    let timed = async {
+        let begin = Instant::now();
+        action.await.map(|()| begin.elapsed())
+    };
+    let (mut puts, mut reads, took) = tokio::try_join!(
+        load::measure(cluster, Work::Put, 1, duration),
+        load::measure(cluster, Work::Read, 1, duration),
+        timed
+    )?;
+    let shares = [("p99", 0.99), ("longest", 1.0)];
+    notes.latencies(&format!("{phase}: put"), &mut puts, &shares);
+    notes.latencies(&format!("{phase}: read"), &mut reads, &shares);
+    Ok(took)
+}

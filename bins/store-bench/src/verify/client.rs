@@ -1,0 +1,125 @@
+//! A client that goes on whatever the members do: connections are made when they are needed, every call has a deadline, and
+//! a member that failed is left alone for a while.
+
+use super::ledger::Found;
+use crate::load::{PUT, RANGE};
+use crate::random::Random;
+use crate::wire::Wire;
+use anyhow::{Context, Result};
+use prost::Message;
+use proto_etcd::etcdserverpb as pb;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// For a connection, and for a call.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// Before a member that failed is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What became of a call that was not answered.
+pub enum Failure {
+    /// It was never sent.
+    Unsent,
+    /// It may have been carried out, or still be.
+    Unknown,
+}
+
+/// A member, as one client sees it.
+pub struct Member {
+    address: String,
+    puts: Option<Wire>,
+    reads: Option<Wire>,
+    rests_until: Instant,
+}
+
+/// A member for each address.
+pub fn members(addresses: &[String]) -> Vec<Member> {
+    let member =
+        |address: &String| Member { address: address.clone(), puts: None, reads: None, rests_until: Instant::now() };
+    addresses.iter().map(member).collect()
+}
+
+/// One of those that have not failed lately; waits while there is none.
+pub async fn choose(members: &[Member], random: &mut Random) -> usize {
+    loop {
+        let now = Instant::now();
+        let fit: Vec<usize> =
+            (0..members.len()).filter(|at| members.get(*at).is_some_and(|m| m.rests_until <= now)).collect();
+        match fit.get(random.below(fit.len())) {
+            Some(at) => return *at,
+            None => sleep(PAUSE / 5).await,
+        }
+    }
+}
+
+impl Member {
+    /// Where it is.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Waits until it may be asked again.
+    pub async fn rested(&self) {
+        tokio::time::sleep_until(self.rests_until).await;
+    }
+
+    /// Puts a number; the revision that it got.
+    pub async fn put(&mut self, key: &str, number: u64) -> Result<i64, Failure> {
+        let request =
+            pb::PutRequest { key: key.to_owned().into(), value: number.to_string().into(), ..Default::default() };
+        let answer = call::<pb::PutResponse>(&mut self.puts, &self.address, PUT, &request).await;
+        let answer = answer.and_then(|answer| answer.header.ok_or(Failure::Unknown));
+        self.rest_after(answer).map(|header| header.revision)
+    }
+
+    /// A linearizable read of a number.
+    pub async fn read(&mut self, key: &str) -> Result<Found, Failure> {
+        let request = pb::RangeRequest { key: key.to_owned().into(), ..Default::default() };
+        let answer = call::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
+        let answer = answer.and_then(|answer| found(&answer).map_err(|_| Failure::Unknown));
+        self.rest_after(answer)
+    }
+
+    fn rest_after<T>(&mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if outcome.is_err() {
+            self.rests_until = Instant::now() + PAUSE;
+        }
+        outcome
+    }
+}
+
+fn found(answer: &pb::RangeResponse) -> Result<Found> {
+    let header = answer.header.as_ref().context("an answer without a header")?.revision;
+    Ok(match answer.kvs.first() {
+        None => Found { header, ..Found::default() },
+        Some(kv) => Found {
+            value: std::str::from_utf8(&kv.value)?.parse()?,
+            version: kv.version,
+            modified: kv.mod_revision,
+            header,
+        },
+    })
+}
+
+/// A connection that failed is closed.
+async fn call<M: Message + Default>(
+    wire: &mut Option<Wire>,
+    address: &str,
+    path: &'static str,
+    request: &impl Message,
+) -> Result<M, Failure> {
+    let mut open = match wire.take() {
+        Some(open) => open,
+        None => match timeout(DEADLINE, Wire::connect(address, path)).await {
+            Ok(Ok(open)) => open,
+            _ => return Err(Failure::Unsent),
+        },
+    };
+    match timeout_at(Instant::now() + DEADLINE, open.ask(request)).await {
+        Ok(Ok(answer)) => {
+            *wire = Some(open);
+            Ok(answer)
+        }
+        _ => Err(Failure::Unknown),
+    }
+}

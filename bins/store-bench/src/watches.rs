@@ -1,0 +1,201 @@
+//! Works of watchers: puts that many of them see, at whatever number of connections, streams and keys.
+
+use crate::figures::Seen;
+use crate::load::{self, together};
+use crate::server::Cluster;
+use crate::wire::{Heard, Messages, Wire};
+use anyhow::{Context, Result, bail};
+use proto_etcd::etcdserverpb as pb;
+use proto_etcd::etcdserverpb::watch_request::RequestUnion;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// Bytes of a value that is put beside what is measured: below what a server lets one send before it has said more.
+const LARGE: usize = 32 << 10;
+/// Of those, a second.
+const LARGE_PUTS: u32 = 128;
+/// They go to as many keys in turns.
+const LARGE_KEYS: u32 = 16;
+
+/// Who watches what.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Connections.
+    pub connections: usize,
+    /// Streams on each of them.
+    pub streams: usize,
+    /// Watchers on each of those.
+    pub watchers: usize,
+    /// Keys; each is watched by as many. A connection's watchers must be a multiple of them.
+    pub keys: usize,
+    /// Puts a second.
+    pub puts: u32,
+}
+
+impl Shape {
+    /// A key that everybody watches.
+    pub const ONE_KEY: Shape = Shape { connections: 10, streams: 1, watchers: 100, keys: 1, puts: 20 };
+    /// As many as a large cluster has.
+    pub const MANY: Shape = Shape { connections: 20, streams: 50, watchers: 10, keys: 100, puts: 100 };
+
+    fn on_a_connection(self) -> usize {
+        self.streams * self.watchers
+    }
+
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.connections * self.on_a_connection()
+    }
+}
+
+/// Watches that are open.
+pub struct Watchers {
+    shape: Shape,
+    address: String,
+    lanes: Vec<Arc<Mutex<Lane>>>,
+    start: Instant,
+}
+
+/// A connection with streams of watchers.
+struct Lane {
+    wire: Wire,
+    streams: HashMap<u32, Messages>,
+    heard: Vec<Heard>,
+}
+
+/// A connection whose watcher sees large values and never reads them, until it is dropped.
+pub struct Stalled(#[allow(dead_code, reason = "it is held, not used")] Lane);
+
+fn watched(key: usize) -> String {
+    format!("watched/{key:04}")
+}
+
+fn create(key: String, range_end: String) -> pb::WatchRequest {
+    let create = pb::WatchCreateRequest { key: key.into(), range_end: range_end.into(), ..Default::default() };
+    pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+}
+
+impl Lane {
+    /// Opens streams with a watcher for each request.
+    async fn open(address: &str, requests: &[Vec<pb::WatchRequest>]) -> Result<Lane> {
+        let mut lane = Lane { wire: Wire::connect(address, WATCH).await?, streams: HashMap::new(), heard: Vec::new() };
+        for requests in requests {
+            let mut requests = requests.iter();
+            let stream = lane.wire.call(requests.next().context("a stream without a watcher")?, false);
+            for request in requests {
+                lane.wire.message(stream, request, false);
+            }
+            lane.streams.insert(stream, Messages::default());
+        }
+        let mut left: usize = requests.iter().map(Vec::len).sum();
+        while left > 0 {
+            lane.hear(|answer| left -= usize::from(answer.created)).await?;
+        }
+        Ok(lane)
+    }
+
+    /// Waits until something was heard.
+    async fn hear(&mut self, mut each: impl FnMut(pb::WatchResponse)) -> Result<()> {
+        self.wire.turn(&mut self.heard).await?;
+        for heard in self.heard.drain(..) {
+            let Heard::Data(stream, data) = heard else { bail!("the server ends a stream of watchers") };
+            let messages = self.streams.get_mut(&stream).context("an answer on no stream")?;
+            messages.push(&data);
+            while let Some(answer) = messages.next::<pb::WatchResponse>()? {
+                if answer.canceled {
+                    bail!("the server ends a watch: {}", answer.cancel_reason);
+                }
+                each(answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// The latency of each of so many deliveries.
+    async fn follow(&mut self, start: Instant, count: usize) -> Result<Vec<u32>> {
+        let mut latencies = Vec::with_capacity(count);
+        while latencies.len() < count {
+            self.hear(|answer| {
+                let now = start.elapsed().as_micros();
+                for kv in answer.events.into_iter().filter_map(|event| event.kv) {
+                    let put: Option<u128> = std::str::from_utf8(&kv.value).ok().and_then(|value| value.parse().ok());
+                    let latency = now.saturating_sub(put.unwrap_or_default());
+                    latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
+                }
+            })
+            .await?;
+        }
+        Ok(latencies)
+    }
+}
+
+impl Watchers {
+    /// Opens them.
+    pub async fn open(cluster: &Cluster, shape: Shape) -> Result<Watchers> {
+        let address = cluster.first()?;
+        let request = |number: usize| create(watched(number % shape.keys), String::new());
+        let of_stream = |stream: usize| (stream * shape.watchers..(stream + 1) * shape.watchers).map(request).collect();
+        let requests: Vec<Vec<_>> = (0..shape.streams).map(of_stream).collect();
+        let mut lanes = Vec::new();
+        for _ in 0..shape.connections {
+            lanes.push(Arc::new(Mutex::new(Lane::open(&address, &requests).await?)));
+        }
+        Ok(Watchers { shape, address, lanes, start: Instant::now() })
+    }
+
+    /// Puts, and when each watcher saw them; `beside`: while large values are put that none of them watches.
+    pub async fn measure(&self, cluster: &Cluster, duration: Duration, beside: bool) -> Result<Seen> {
+        let puts = (duration.as_secs_f64() * f64::from(self.shape.puts)) as usize;
+        let deliveries = puts * self.shape.on_a_connection() / self.shape.keys;
+        let mut tasks = JoinSet::new();
+        for lane in self.lanes.clone() {
+            let start = self.start;
+            tasks.spawn(async move { lane.lock().await.follow(start, deliveries).await });
+        }
+        tasks.spawn(put_times(self.address.clone(), self.shape, self.start, puts));
+        if beside {
+            tasks.spawn(put_large(self.address.clone(), duration));
+        }
+        let patience = duration * 3 + Duration::from_secs(30);
+        let seen = tokio::time::timeout(patience, together(cluster, tasks)).await;
+        seen.context("watchers have not been told of every put")?
+    }
+
+    /// A watcher on a connection of its own, for what is put beside, that reads nothing more.
+    pub async fn stalled(&self) -> Result<Stalled> {
+        Ok(Stalled(Lane::open(&self.address, &[vec![create(large(0), large(LARGE_KEYS))]]).await?))
+    }
+}
+
+/// Each value says when it was put, in microseconds since `start`.
+async fn put_times(address: String, shape: Shape, start: Instant, count: usize) -> Result<Vec<u32>> {
+    let mut wire = Wire::connect(&address, load::PUT).await?;
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / shape.puts);
+    for number in 0..count {
+        ticks.tick().await;
+        let (key, value) = (watched(number % shape.keys), start.elapsed().as_micros().to_string());
+        let request = pb::PutRequest { key: key.into(), value: value.into(), ..Default::default() };
+        wire.ask::<pb::PutResponse>(&request).await?;
+    }
+    Ok(Vec::new())
+}
+
+fn large(number: u32) -> String {
+    format!("large/{number:04}")
+}
+
+async fn put_large(address: String, duration: Duration) -> Result<Vec<u32>> {
+    let mut wire = Wire::connect(&address, load::PUT).await?;
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / LARGE_PUTS);
+    for number in 0..LARGE_PUTS * duration.as_secs() as u32 {
+        ticks.tick().await;
+        let key = large(number % LARGE_KEYS).into();
+        wire.ask::<pb::PutResponse>(&pb::PutRequest { key, value: vec![b'v'; LARGE].into(), ..Default::default() })
+            .await?;
+    }
+    Ok(Vec::new())
+}

@@ -1,0 +1,104 @@
+"""What is done to real processes: networks that can be cut, disks that can be filled, clocks that can be set."""
+import errno
+import glob
+import os
+
+from checks import shell
+
+CLOCK = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+
+
+class Namespaces:
+    """Three network namespaces on a bridge of their own, on which this side is too."""
+
+    def __init__(self):
+        self.tag, self.hosts = f"kvf{os.getpid() % 10_000}", ["10.213.7.1", "10.213.7.2", "10.213.7.3"]
+        self.names = [f"{self.tag}-{at}" for at in range(3)]
+
+    def __enter__(self):
+        shell(["ip", "link", "add", self.tag, "type", "bridge"], check=True)
+        shell(["ip", "addr", "add", "10.213.7.254/24", "dev", self.tag], check=True)
+        shell(["ip", "link", "set", self.tag, "up"], check=True)
+        for name, host in zip(self.names, self.hosts):
+            shell(["ip", "netns", "add", name], check=True)
+            shell(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name], check=True)
+            shell(["ip", "link", "set", name, "master", self.tag, "up"], check=True)
+            inside = self.inside(name)
+            shell([*inside, "ip", "addr", "add", f"{host}/24", "dev", "eth0"], check=True)
+            for device in ("eth0", "lo"):
+                shell([*inside, "ip", "link", "set", device, "up"], check=True)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            shell(["ip", "netns", "del", name])
+        shell(["ip", "link", "del", self.tag])
+
+    @staticmethod
+    def inside(name):
+        return ["ip", "netns", "exec", name]
+
+    def join(self, at, yes):
+        """Cuts one off from everybody, or ends that."""
+        shell(["ip", "link", "set", self.names[at], "up" if yes else "down"], check=True)
+
+    def peers(self, at, yes):
+        """Cuts one off from the other two while clients still reach it, or ends that."""
+        for other in set(range(3)) - {at}:
+            for here, there in ((at, other), (other, at)):
+                what = "del" if yes else "add"
+                shell([*self.inside(self.names[here]), "ip", "route", what, "blackhole", f"{self.hosts[there]}/32"], check=True)
+
+
+class SmallDisk:
+    """A tmpfs that can be filled to the last byte."""
+
+    def __init__(self, place, size):
+        self.place, self.ballast = place, os.path.join(place, "ballast")
+        os.makedirs(place, exist_ok=True)
+        shell(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
+
+    def fill(self):
+        with open(self.ballast, "ab", buffering=0) as file:
+            for block in (b"b" * (1 << 20), b"b" * 4096):
+                try:
+                    while file.write(block):
+                        pass
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def empty(self):
+        os.unlink(self.ballast)
+
+    def end(self):
+        shell(["umount", "-l", self.place])
+
+
+class Clock:
+    """The wall clock of one process, which can be set while it runs; its monotonic clocks stay as they are."""
+
+    # How long the process may go by what it read of the file.
+    LATE = 3
+
+    def __init__(self, path):
+        self.path = path
+        self.set(0)
+        self.prefix = ["env", f"LD_PRELOAD={glob.glob(CLOCK)[0]}", f"FAKETIME_TIMESTAMP_FILE={path}", "FAKETIME_CACHE_DURATION=1",
+                       "FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1"]
+
+    def set(self, seconds):
+        """So far from what it really is."""
+        with open(f"{self.path}.new", "w") as file:
+            file.write(f"{seconds:+d}\n")
+        os.rename(f"{self.path}.new", self.path)
+
+    @staticmethod
+    def forget(process):
+        """Removes what a process that was killed leaves behind."""
+        for name in ("faketime_shm", "sem.faketime_sem"):
+            try:
+                os.unlink(f"/dev/shm/{name}_{process.pid}")
+            except FileNotFoundError:
+                pass
+
