@@ -4,6 +4,7 @@ mod accept;
 mod bootstrap;
 mod check;
 mod core;
+mod corruption;
 mod describe;
 mod expiry;
 mod glue;

@@ -2,6 +2,7 @@
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
+use crate::corruption::{self, Checks};
 use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
@@ -46,6 +47,7 @@ struct Plan {
     initial_cluster: String,
     data_dir: PathBuf,
     bounds: Bounds,
+    checks: Checks,
     jwt: Option<Arc<Jwt>>,
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -88,7 +90,7 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
 }
 
 async fn plan(flags: &Serve) -> Result<Plan> {
-    let bounds = bounds(flags)?;
+    let (bounds, checks) = (bounds(flags)?, flags.corruption.checks()?);
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
     let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
@@ -140,6 +142,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         initial_cluster,
         data_dir,
         bounds,
+        checks,
         jwt,
         client_tls,
         peer_tls,
@@ -189,18 +192,20 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
             ),
         );
     }
+    let new = folder.identity().is_none();
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
     // Set once, here.
     let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
+    tasks::spawn_checks(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
     }
     begin(&core, &bootstrap).await?;
     let result = tokio::select! {
-        ready = tasks::publish(&core, &flags.name, &plan.client_urls) => ready,
+        ready = ready(&core, &flags.name, &plan, new) => ready,
         () = shutdown.cancelled() => Ok(()),
     };
     if result.is_ok() && !shutdown.is_cancelled() {
@@ -221,6 +226,15 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         bail!("{reason}");
     }
     result
+}
+
+/// Returns when the member may serve.
+async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<()> {
+    // Who has nothing yet differs in nothing.
+    if plan.checks.initial && !new {
+        corruption::check_first(core).await?;
+    }
+    tasks::publish(core, name, &plan.client_urls).await
 }
 
 fn announce(flags: &Serve, plan: &Plan) -> Result<()> {
