@@ -363,6 +363,50 @@ def from_the_others(c):
         end(members)
 
 
+@check("operations/one-survivor-goes-on-alone", deadline=150)
+def alone(c):
+    """What the operators' page says for a cluster of which one member is left."""
+    members = cluster(c, ["a", "b", "c"])
+    try:
+        for number in range(20):
+            assert members[0].put(f"key{number}", f"value {number}")
+        survivor, peer = members[2], members[2].argv[6].split("=", 1)[1]
+        assert until(lambda: survivor.get("key19"), 20) == "value 19"
+        fields = survivor.etcdctl("endpoint", "status", "-w", "fields").stdout
+        for member in members:
+            member.kill()
+        for member in members[:2]:
+            shutil.rmtree(os.path.join(member.folder, member.name))
+        survivor.argv.append("--force-new-cluster")
+        for _ in range(3):  # interrupted, and given again
+            survivor.start(wait=False)
+            time.sleep(0.3)
+            survivor.kill()
+        survivor.start()
+        assert [survivor.get(f"key{number}") for number in range(20)] == [f"value {number}" for number in range(20)]
+        assert survivor.put("alone", "x")
+        listed = survivor.etcdctl("member", "list").stdout.splitlines()
+        assert len(listed) == 1 and "c" in listed[0].split(", ") and peer in listed[0], listed
+        # The cluster is the same one.
+        for name in ("ClusterID", "MemberID"):
+            line = re.search(rf'"{name}" : \d+', fields).group(0)
+            assert line in survivor.etcdctl("endpoint", "status", "-w", "fields").stdout, line
+        assert "leave --force-new-cluster out at the next start" in logged(survivor)
+        survivor.kill()
+        survivor.argv.remove("--force-new-cluster")
+        survivor.start()
+        ports = free_port(), free_port()
+        url = f"http://127.0.0.1:{ports[1]}"
+        assert until(lambda: survivor.etcdctl("member", "add", "d", f"--peer-urls={url}", seconds=10).returncode == 0, 20)
+        new = Member(c, "d", survivor.folder, "127.0.0.1", f"c={peer},d={url}", ports, more=("--initial-cluster-state=existing",))
+        members.append(new)
+        new.start()
+        assert new.get("key7") == "value 7" and until(lambda: new.put("together", "y"), 30) and survivor.get("together") == "y"
+        assert len(survivor.etcdctl("member", "list").stdout.splitlines()) == 2
+    finally:
+        end(members)
+
+
 def page(member, path):
     try:
         with urllib.request.urlopen(f"http://{member.endpoint}{path}", timeout=10) as answer:

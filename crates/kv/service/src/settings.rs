@@ -174,6 +174,9 @@ pub(crate) struct Serve {
     /// Tells clusters apart
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     pub initial_cluster_token: String,
+    /// Go on with this member's data as the only member of its cluster, when all others are lost for good
+    #[arg(long, env = "ETCD_FORCE_NEW_CLUSTER", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub force_new_cluster: bool,
     /// Writes the client port to this file
     #[arg(long)]
     pub port_file: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! Starting a member, in the order in which things depend on each other, and stopping it in reverse.
 
+use crate::alone;
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
 use crate::corruption::{self, Checks};
@@ -16,7 +17,9 @@ use base_task::{CancellationToken, Tasks};
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
 use kv_machine::Options;
 use kv_raft::{Clock, Config, PeerTls};
-use kv_wal::{Contents, DataFolder, Wal};
+use kv_wal::{Contents, DataFolder, Identity, Wal};
+use proto_etcd::etcdserverpb::Member;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -163,12 +166,27 @@ async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result
     if let Some(identity) = folder.identity() {
         let members = bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
         bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls).await?;
+        if flags.force_new_cluster {
+            return force(flags, plan, folder, identity);
+        }
         let begin = bootstrap::unfinished(flags, identity, &members);
         return Ok(Bootstrap { identity, members, begin });
     }
     let first = bootstrap::first_start(flags, &plan.initial_cluster, &plan.peer_urls, &plan.outgoing_tls).await?;
     folder.claim(first.identity)?;
     Ok(first)
+}
+
+/// Makes the member the only one of its cluster. The others are not asked for anything.
+fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) -> Result<Bootstrap> {
+    let me = Member {
+        id: identity.member,
+        name: flags.name.clone(),
+        peer_ur_ls: plan.peer_urls.clone(),
+        ..Member::default()
+    };
+    alone::go_on(folder, identity, me.clone())?;
+    Ok(Bootstrap { identity, members: vec![me], begin: BTreeSet::new() })
 }
 
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {

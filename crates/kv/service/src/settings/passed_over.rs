@@ -30,7 +30,6 @@ pub const IGNORED_FLAGS: &[&str] = &[
     "enable-v2",
     "host-whitelist",
     "cors",
-    "force-new-cluster",
     "self-signed-cert-validity",
     "max-concurrent-streams",
     "grpc-keepalive-interval",
