@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Skip, check, main, until  # noqa: E402
+from forged import forge  # noqa: E402
 from members import Context, Member, cluster, end, free_port, single  # noqa: E402
 from refused import no_panic  # noqa: E402
 
@@ -357,6 +359,127 @@ def from_the_others(c):
         others[0].kill()
         until(lambda: broken.put("afterwards", "y"), 30)
         assert broken.get("afterwards") == "y"
+    finally:
+        end(members)
+
+
+@check("operations/one-survivor-goes-on-alone", deadline=150)
+def alone(c):
+    """What the operators' page says for a cluster of which one member is left."""
+    members = cluster(c, ["a", "b", "c"])
+    try:
+        for number in range(20):
+            assert members[0].put(f"key{number}", f"value {number}")
+        survivor, peer = members[2], members[2].argv[6].split("=", 1)[1]
+        assert until(lambda: survivor.get("key19"), 20) == "value 19"
+        fields = survivor.etcdctl("endpoint", "status", "-w", "fields").stdout
+        for member in members:
+            member.kill()
+        for member in members[:2]:
+            shutil.rmtree(os.path.join(member.folder, member.name))
+        survivor.argv.append("--force-new-cluster")
+        for _ in range(3):  # interrupted, and given again
+            survivor.start(wait=False)
+            time.sleep(0.3)
+            survivor.kill()
+        survivor.start()
+        assert [survivor.get(f"key{number}") for number in range(20)] == [f"value {number}" for number in range(20)]
+        assert survivor.put("alone", "x")
+        listed = survivor.etcdctl("member", "list").stdout.splitlines()
+        assert len(listed) == 1 and "c" in listed[0].split(", ") and peer in listed[0], listed
+        # The cluster is the same one.
+        for name in ("ClusterID", "MemberID"):
+            line = re.search(rf'"{name}" : \d+', fields).group(0)
+            assert line in survivor.etcdctl("endpoint", "status", "-w", "fields").stdout, line
+        assert "leave --force-new-cluster out at the next start" in logged(survivor)
+        survivor.kill()
+        survivor.argv.remove("--force-new-cluster")
+        survivor.start()
+        ports = free_port(), free_port()
+        url = f"http://127.0.0.1:{ports[1]}"
+        assert until(lambda: survivor.etcdctl("member", "add", "d", f"--peer-urls={url}", seconds=10).returncode == 0, 20)
+        new = Member(c, "d", survivor.folder, "127.0.0.1", f"c={peer},d={url}", ports, more=("--initial-cluster-state=existing",))
+        members.append(new)
+        new.start()
+        assert new.get("key7") == "value 7" and until(lambda: new.put("together", "y"), 30) and survivor.get("together") == "y"
+        assert len(survivor.etcdctl("member", "list").stdout.splitlines()) == 2
+    finally:
+        end(members)
+
+
+def page(member, path):
+    try:
+        with urllib.request.urlopen(f"http://{member.endpoint}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def member_id(member):
+    done = member.etcdctl("endpoint", "status", "-w", "fields")
+    return int(re.search(r'"MemberID" : (\d+)', done.stdout).group(1))
+
+
+def newest_log(folder):
+    wal = os.path.join(folder, "member/wal")
+    return max(os.path.join(wal, name) for name in os.listdir(wal) if name.endswith(".wal"))
+
+
+@check("operations/a-member-with-other-data-is-named", deadline=180)
+def corrupt(c):
+    members = cluster(c, ["a", "b", "c"], more=("--experimental-corrupt-check-time=1s",))
+    try:
+        for number in range(20):
+            assert members[0].put(f"key{number}", f"value number {number}")
+        wrong = next(m for m in members if not m.leads())
+        others = [m for m in members if m is not wrong]
+        folder, number = os.path.join(wrong.folder, wrong.name), member_id(wrong)
+        until(lambda: wrong.get("key19") == "value number 19", 20)
+        time.sleep(2.5)  # two comparisons of members that agree
+        assert "CORRUPT" not in others[0].etcdctl("alarm", "list").stdout
+        wrong.process.terminate()
+        wrong.process.wait(20)
+        assert forge(newest_log(folder), b"value number 7", b"value number X") == 1
+        shutil.rmtree(os.path.join(folder, "member/state"))
+        wrong.start()
+        until(lambda: "CORRUPT" in others[0].etcdctl("alarm", "list").stdout, 30, 0.2, "the alarm is raised")
+        assert others[0].etcdctl("alarm", "list").stdout.split() == [f"memberID:{number}", "alarm:CORRUPT"]
+        for words in (("put", "k", "v"), ("del", "key1"), ("compaction", "3"), ("lease", "grant", "60")):
+            done = others[0].etcdctl(*words)
+            assert done.returncode != 0 and "etcdserver: corrupt cluster" in done.stderr, done
+        assert others[0].get("key7") == "value number 7"
+        assert page(others[0], "/health")[0] == 503 and "ALARM CORRUPT" in page(others[0], "/health")[1]
+        assert page(others[0], "/readyz")[0] == 503 and "[-]data_corruption failed" in page(others[0], "/readyz")[1]
+        wrong.kill()
+        wrong.argv.append("--experimental-initial-corrupt-check")
+        wrong.start(wait=False)
+        assert wrong.process.wait(40) == 1 and "found data inconsistency with peers" in logged(wrong), logged(wrong)[-600:]
+        # As the message says; the alarm goes with its member.
+        assert others[0].etcdctl("member", "remove", f"{number:x}", seconds=20).returncode == 0
+        assert until(lambda: others[0].put("k", "v"), 20)
+        assert "CORRUPT" not in others[1].etcdctl("alarm", "list").stdout
+    finally:
+        end(members)
+
+
+@check("operations/members-with-the-same-data-start-and-go-on", deadline=150)
+def not_corrupt(c):
+    members = cluster(c, ["a", "b", "c"], more=("--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true",
+                                                "--compact-hash-check-time=1s", "--corrupt-check-time=1s"))
+    try:
+        for number in range(30):
+            assert members[0].put(f"key{number % 5}", f"value {number}")
+        assert members[0].etcdctl("compaction", "20").returncode == 0
+        restarted = members[2]
+        restarted.process.terminate()
+        restarted.process.wait(20)
+        assert members[0].put("meanwhile", "x")
+        restarted.start()
+        assert "the other members have the same data" in logged(restarted)
+        assert until(lambda: restarted.get("meanwhile"), 10) == "x"
+        time.sleep(2.5)
+        assert members[0].put("afterwards", "x") and members[0].etcdctl("alarm", "list").stdout == ""
+        assert sum(metrics(m)["etcd_mvcc_hash_rev_duration_seconds_count"] for m in members) > 6
     finally:
         end(members)
 

@@ -151,7 +151,8 @@ impl Scene<'_> {
             | Command::MemberRemove(_)
             | Command::MemberUpdate(_)
             | Command::MemberPromote(_)
-            | Command::MemberPublish(_) => self.change_members(command),
+            | Command::MemberPublish(_)
+            | Command::MemberAlone(_) => self.change_members(command),
             _ => self.change_auth(command),
         }
     }
@@ -247,6 +248,11 @@ impl Scene<'_> {
                 members.remove(request.id)?;
                 // A member that is gone has none.
                 self.lower_alarms(request.id, pb::AlarmType::None as i32);
+            }
+            Command::MemberAlone(member) => {
+                for gone in members.keep_only(member) {
+                    self.lower_alarms(gone, pb::AlarmType::None as i32);
+                }
             }
             Command::MemberUpdate(request) => members.update(request.id, &request.peer_ur_ls)?,
             Command::MemberPromote(request) => members.promote(request.id)?,

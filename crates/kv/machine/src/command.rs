@@ -43,7 +43,7 @@ pub struct Envelope {
     /// What to do.
     #[prost(
         oneof = "Command",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 40, 41, 42, 43, 44, 45"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 40, 41, 42, 43, 44, 45, 46"
     )]
     pub command: Option<Command>,
 }
@@ -110,6 +110,9 @@ pub enum Command {
     /// Name and client URLs, as a member says of itself when it starts.
     #[prost(message, tag = "45")]
     MemberPublish(pb::Member),
+    /// This member alone is left, and goes on.
+    #[prost(message, tag = "46")]
+    MemberAlone(pb::Member),
 }
 
 /// Appends an envelope to a batch.

@@ -82,6 +82,16 @@ impl Members {
         Ok(())
     }
 
+    /// Removes everybody but one member, who votes from now on; whom it removed.
+    pub(crate) fn keep_only(&mut self, member: &Member) -> Vec<u64> {
+        let others: Vec<u64> = self.present.keys().copied().filter(|id| *id != member.id).collect();
+        self.removed.extend(&others);
+        self.removed.remove(&member.id);
+        let kept = self.present.remove(&member.id).unwrap_or_else(|| member.clone());
+        self.present = BTreeMap::from([(member.id, Member { is_learner: false, ..kept })]);
+        others
+    }
+
     pub(crate) fn update(&mut self, id: u64, peer_urls: &[String]) -> Result<(), Refusal> {
         if self.url_taken(peer_urls, id) {
             return Err(Refusal::PeerUrlExists);

@@ -1,24 +1,41 @@
 //! A checksum over the history, equal on all members that have applied the same.
 
 use crate::error::MvccError;
+use crate::history::RevisionEvents;
 use crate::revision::Mark;
-use crate::store::Store;
+use crate::store::{Store, readable};
 use kv_engine::Table;
+
+/// Compactions that may come while it is made.
+const ATTEMPTS: usize = 5;
 
 impl Store {
     /// Hash of everything up to a revision (0: the present), the revision, and the compacted revision.
     ///
     /// What compaction has made unreachable does not count, whether its space was given back already or not.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64, i64), MvccError> {
-        let (upto, compacted) = {
-            let state = self.state.read();
-            (crate::store::readable(&state, revision)?, state.compacted)
-        };
+        for _ in 0..ATTEMPTS {
+            let (upto, compacted, recent) = {
+                let state = self.state.read();
+                let recent = state.history.since(state.history.first(), usize::MAX);
+                (readable(&state, revision)?, state.compacted, recent.unwrap_or_default())
+            };
+            let hash = self.hash_records(upto, compacted, &recent)?;
+            // What is reachable at a revision can't be told once a later one is compacted.
+            if self.compacted() == compacted {
+                return Ok((hash, upto, compacted));
+            }
+        }
+        Err(MvccError::Compacted)
+    }
+
+    /// Of the engine's records, and of those after them that it need not have yet.
+    fn hash_records(&self, upto: i64, compacted: i64, recent: &[RevisionEvents]) -> Result<u32, MvccError> {
         let mut hash = crc32c::crc32c(&compacted.to_be_bytes());
-        let mut damaged = None;
+        let mut damaged = false;
         let mut add = |key: &[u8], record: &[u8]| {
             let Some(mark) = Mark::from_key(key) else {
-                damaged = Some(upto);
+                damaged = true;
                 return false;
             };
             if mark.main() > upto {
@@ -29,19 +46,15 @@ impl Store {
             }
             true
         };
-        let first_in_memory = self.state.read().history.first();
-        let end = Mark::first_key(first_in_memory);
-        self.engine.scan(Table::Revisions, b"", Some(&end), &mut add)?;
-        let recent = self.state.read().history.since(first_in_memory, usize::MAX);
-        for event in recent.unwrap_or_default().iter().flat_map(|events| events.iter()) {
+        let first_recent = recent.iter().flat_map(|events| events.first()).next();
+        let end = first_recent.map(|event| Mark::first_key(event.mark.main()));
+        self.engine.scan(Table::Revisions, b"", end.as_ref().map(<[u8; 8]>::as_slice), &mut add)?;
+        for event in recent.iter().flat_map(|events| events.iter()) {
             if !add(&event.mark.key(), &event.record) {
                 break;
             }
         }
-        match damaged {
-            Some(revision) => Err(MvccError::Damaged(revision)),
-            None => Ok((hash, upto, compacted)),
-        }
+        if damaged { Err(MvccError::Damaged(upto)) } else { Ok(hash) }
     }
 
     /// Whether a record of the compacted past is still the newest of its key at the compacted revision.
@@ -52,5 +65,80 @@ impl Store {
         let Some(key) = crate::store::record_key(record) else { return true };
         let state = self.state.read();
         state.index.get(key).and_then(|item| item.at(compacted)) == Some(mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::NoLeases;
+    use bytes::Bytes;
+    use kv_engine::{Batch, Engine, EngineError, MemoryEngine, Visit};
+    use parking_lot::Mutex;
+    use proto_etcd::etcdserverpb::PutRequest;
+    use std::sync::Arc;
+
+    /// An engine whose scan begins with something else.
+    #[derive(Default)]
+    struct Interrupted {
+        inner: MemoryEngine,
+        first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl Engine for Interrupted {
+        fn write(&self, batch: Batch) -> Result<(), EngineError> {
+            self.inner.write(batch)
+        }
+        fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+            self.inner.get(table, key)
+        }
+        fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+            let first = self.first.lock().take();
+            if let Some(first) = first {
+                first();
+            }
+            self.inner.scan(table, from, to, visit)
+        }
+        fn flush(&self) -> Result<(), EngineError> {
+            self.inner.flush()
+        }
+        fn clear(&self) -> Result<(), EngineError> {
+            self.inner.clear()
+        }
+        fn size(&self) -> u64 {
+            self.inner.size()
+        }
+    }
+
+    fn compact(store: &Store, engine: &dyn Engine, revision: i64) {
+        let mut batch = Batch::default();
+        let mut writer = store.writer();
+        writer.compact(revision, &mut batch).unwrap();
+        writer.commit(&mut batch);
+        drop(writer);
+        engine.write(batch).unwrap();
+    }
+
+    #[test]
+    fn a_compaction_meanwhile_does_not_change_what_it_says() {
+        let engine = Arc::new(Interrupted::default());
+        let store = Arc::new(Store::open(engine.clone(), 100).unwrap());
+        for number in 0..6 {
+            let mut batch = Batch::default();
+            let mut writer = store.writer();
+            let request = PutRequest { key: "k".into(), value: format!("{number}").into(), ..PutRequest::default() };
+            writer.put(&request, &mut NoLeases).unwrap();
+            writer.commit(&mut batch);
+            drop(writer);
+            engine.write(batch).unwrap();
+            store.stored(store.revision());
+        }
+        compact(&store, &*engine, 3);
+        let (other, meddled) = (store.clone(), engine.clone());
+        *engine.first.lock() = Some(Box::new(move || compact(&other, &*meddled, 6)));
+        let during = store.hash(0).unwrap();
+        assert_eq!(during.2, 6);
+        assert_eq!(during, store.hash(0).unwrap());
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! openraft's types do not leave this crate.
 
+mod alone;
 mod clock;
 mod codec;
 mod elector;
@@ -31,6 +32,7 @@ mod pb {
     tonic::include_proto!("kvstore.peer.v1");
 }
 
+pub use alone::{Takeover, alone};
 pub use clock::Clock;
 pub use codec::{commands, origin};
 pub use node::{Config, Node, NodeError, Status};

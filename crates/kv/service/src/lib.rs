@@ -1,9 +1,11 @@
 //! The store as a server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages beside them.
 
 mod accept;
+mod alone;
 mod bootstrap;
 mod check;
 mod core;
+mod corruption;
 mod describe;
 mod expiry;
 mod glue;

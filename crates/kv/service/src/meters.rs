@@ -25,6 +25,7 @@ pub(crate) struct Meters {
     pub expired_leases: AtomicU64,
     pub installing: AtomicU64,
     pub snapshot_saves: Histogram,
+    pub hash: Histogram,
     failed_reads: AtomicU64,
     calls: AllCalls,
 }
@@ -62,6 +63,7 @@ impl Meters {
             "Time to make the state durable before the log is cut.",
             &self.snapshot_saves,
         );
+        page.histogram("etcd_mvcc_hash_rev_duration_seconds", "Time to hash all records up to a revision.", &self.hash);
         self.network(&mut page, core);
         process::write(&mut page);
         page.0

@@ -1,6 +1,7 @@
 //! What members ask each other besides replication: the leader's leases, the members, changes of membership.
 
 use crate::core::Core;
+use crate::corruption::{self, Hashed};
 use crate::grpc::{lease_answer, member_change};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,6 +19,7 @@ const LEFT: u32 = 2;
 pub(crate) const MEMBERS: u32 = 3;
 const CHANGE: u32 = 4;
 const STATUS: u32 = 5;
+const HASH: u32 = 6;
 
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -173,6 +175,12 @@ fn refusal_of(text: &str) -> Option<Refusal> {
     (!text.is_empty()).then(|| known.into_iter().find(|refusal| refusal.to_string() == text).unwrap_or(TimedOut))
 }
 
+/// What another member has up to a revision, where it can be said.
+pub(crate) async fn hash(core: &Core, member: u64, revision: i64, patience: Duration) -> Option<Hashed> {
+    let body = Bytes::copy_from_slice(&revision.to_be_bytes());
+    Hashed::decode(core.node.ask(member, HASH, body, patience).await.ok()??).ok()
+}
+
 /// Answers other members.
 pub(crate) struct Answers {
     pub identity: Identity,
@@ -201,6 +209,7 @@ impl Answerer for Answers {
                 };
                 Some(answer.encode_to_vec().into())
             }
+            HASH => Some(corruption::answer(core, number()?).await.ok()?.encode_to_vec().into()),
             STATUS => Some(core.node.status().applied.to_be_bytes().to_vec().into()),
             _ => None,
         }

@@ -1,74 +1,19 @@
 //! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
 
+mod corruption;
+mod passed_over;
+mod time;
+
 use crate::listen::{TlsFiles, Versions};
 use anyhow::{Result, bail};
 use base_telemetry::LogOptions;
 use base_tls::rustls::version::{TLS12, TLS13};
 use clap::{ArgAction, Args, Parser, ValueEnum};
+use corruption::Corruption;
+pub use passed_over::IGNORED_FLAGS;
+use passed_over::Refused;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// etcd's flags that mean nothing here: accepted with a warning.
-pub const IGNORED_FLAGS: &[&str] = &[
-    "max-snapshots",
-    "max-wals",
-    "proxy",
-    "strict-reconfig-check",
-    "pre-vote",
-    "logger",
-    "log-outputs",
-    "log-format",
-    "enable-log-rotation",
-    "log-rotation-config-json",
-    "enable-pprof",
-    "unsafe-no-fsync",
-    "socket-reuse-port",
-    "socket-reuse-address",
-    "backend-batch-limit",
-    "backend-batch-interval",
-    "backend-bbolt-freelist-type",
-    "initial-election-tick-advance",
-    "discovery",
-    "discovery-srv",
-    "discovery-srv-name",
-    "discovery-fallback",
-    "discovery-proxy",
-    "enable-v2",
-    "host-whitelist",
-    "cors",
-    "force-new-cluster",
-    "self-signed-cert-validity",
-    "experimental-initial-corrupt-check",
-    "experimental-corrupt-check-time",
-    "experimental-compact-hash-check-enabled",
-    "feature-gates",
-    "experimental-compaction-batch-limit",
-    "compaction-batch-limit",
-    "max-concurrent-streams",
-    "experimental-enable-lease-checkpoint",
-    "experimental-enable-lease-checkpoint-persist",
-    "snapshot-catchup-entries",
-    "grpc-keepalive-min-time",
-    "grpc-keepalive-interval",
-    "grpc-keepalive-timeout",
-    "metrics",
-    "experimental-memory-mlock",
-    "experimental-bootstrap-defrag-threshold-megabytes",
-    "compact-hash-check-time",
-    "corrupt-check-time",
-    "auto-tls",
-    "peer-auto-tls",
-    "v2-deprecation",
-    "experimental-stop-grpc-service-on-defrag",
-    "stop-grpc-service-on-defrag",
-    "compaction-sleep-interval",
-    "experimental-compaction-sleep-interval",
-    "memory-mlock",
-    "enable-grpc-gateway",
-    "downgrade-check-time",
-    "experimental-downgrade-check-time",
-    "bootstrap-defrag-threshold-megabytes",
-];
+pub(crate) use time::duration;
 
 /// A key-value store with etcd's v3 API.
 #[derive(Parser, Debug)]
@@ -229,6 +174,9 @@ pub(crate) struct Serve {
     /// Tells clusters apart
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     pub initial_cluster_token: String,
+    /// Go on with this member's data as the only member of its cluster, when all others are lost for good
+    #[arg(long, env = "ETCD_FORCE_NEW_CLUSTER", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub force_new_cluster: bool,
     /// Writes the client port to this file
     #[arg(long)]
     pub port_file: Option<PathBuf>,
@@ -341,42 +289,9 @@ pub(crate) struct Serve {
     #[arg(long, env = "ETCD_WAL_DIR", hide = true)]
     pub wal_dir: Option<PathBuf>,
     #[command(flatten)]
+    pub corruption: Corruption,
+    #[command(flatten)]
     pub refused: Refused,
-}
-
-/// etcd's flags that restrict who gets in, and that can't be honoured: taking them for nothing would let others in.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct Refused {
-    #[arg(long, env = "ETCD_CIPHER_SUITES", hide = true)]
-    cipher_suites: Option<String>,
-    #[arg(long, env = "ETCD_CLIENT_CRL_FILE", hide = true)]
-    client_crl_file: Option<String>,
-    #[arg(long, env = "ETCD_PEER_CRL_FILE", hide = true)]
-    peer_crl_file: Option<String>,
-    #[arg(long, env = "ETCD_PEER_CERT_ALLOWED_HOSTNAME", hide = true)]
-    peer_cert_allowed_hostname: Option<String>,
-    #[arg(long, env = "ETCD_CLIENT_CERT_ALLOWED_HOSTNAME", hide = true)]
-    client_cert_allowed_hostname: Option<String>,
-}
-
-impl Refused {
-    /// Whether none of them asks for something.
-    pub fn check(&self) -> Result<()> {
-        let given = [
-            ("cipher-suites", &self.cipher_suites),
-            ("client-crl-file", &self.client_crl_file),
-            ("peer-crl-file", &self.peer_crl_file),
-            ("peer-cert-allowed-hostname", &self.peer_cert_allowed_hostname),
-            ("client-cert-allowed-hostname", &self.client_cert_allowed_hostname),
-        ];
-        match given.into_iter().find(|(_, value)| value.as_ref().is_some_and(|value| !value.is_empty())) {
-            Some((flag, _)) => bail!(
-                "--{flag} is not supported, and starting without it would let in those whom it keeps out: leave it out if that is \
-                 meant, and give out certificates of a CA of their own instead"
-            ),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Serve {
@@ -432,34 +347,6 @@ impl Serve {
     }
 }
 
-/// Reads `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.
-pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duration> {
-    if let Ok(count) = text.parse::<u32>() {
-        return Ok(unit * count);
-    }
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
-        let (name, tail) = tail.split_at(letters);
-        let seconds = match name {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => bail!("--{flag}: {text:?} is not a time like 1h30m"),
-        };
-        let Ok(number) = number.parse::<f64>() else { bail!("--{flag}: {text:?} is not a time like 1h30m") };
-        total += Duration::from_secs_f64(number * seconds);
-        rest = tail;
-    }
-    Ok(total)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -481,15 +368,5 @@ mod tests {
         assert_eq!(levels("info"), (0, None));
         assert_eq!(levels("warn"), (0, Some("warn")));
         assert_eq!(levels("error"), (0, Some("error")));
-    }
-
-    #[test]
-    fn times_are_read_as_go_does() {
-        let hour = Duration::from_secs(3600);
-        assert_eq!(duration("x", "1h30m", hour).unwrap(), hour * 3 / 2);
-        assert_eq!(duration("x", "2", hour).unwrap(), hour * 2);
-        assert_eq!(duration("x", "500ms", hour).unwrap(), Duration::from_millis(500));
-        assert_eq!(duration("x", "1s5µs1ns", hour).unwrap(), Duration::from_nanos(1_000_005_001));
-        assert!(duration("x", "soon", hour).unwrap_err().to_string().contains("soon"));
     }
 }

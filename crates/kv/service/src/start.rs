@@ -1,7 +1,9 @@
 //! Starting a member, in the order in which things depend on each other, and stopping it in reverse.
 
+use crate::alone;
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
+use crate::corruption::{self, Checks};
 use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
@@ -15,7 +17,9 @@ use base_task::{CancellationToken, Tasks};
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
 use kv_machine::Options;
 use kv_raft::{Clock, Config, PeerTls};
-use kv_wal::{Contents, DataFolder, Wal};
+use kv_wal::{Contents, DataFolder, Identity, Wal};
+use proto_etcd::etcdserverpb::Member;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,6 +50,7 @@ struct Plan {
     initial_cluster: String,
     data_dir: PathBuf,
     bounds: Bounds,
+    checks: Checks,
     jwt: Option<Arc<Jwt>>,
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -88,7 +93,7 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
 }
 
 async fn plan(flags: &Serve) -> Result<Plan> {
-    let bounds = bounds(flags)?;
+    let (bounds, checks) = (bounds(flags)?, flags.corruption.checks()?);
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
     let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
@@ -140,6 +145,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         initial_cluster,
         data_dir,
         bounds,
+        checks,
         jwt,
         client_tls,
         peer_tls,
@@ -160,12 +166,27 @@ async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result
     if let Some(identity) = folder.identity() {
         let members = bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
         bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls).await?;
+        if flags.force_new_cluster {
+            return force(flags, plan, folder, identity);
+        }
         let begin = bootstrap::unfinished(flags, identity, &members);
         return Ok(Bootstrap { identity, members, begin });
     }
     let first = bootstrap::first_start(flags, &plan.initial_cluster, &plan.peer_urls, &plan.outgoing_tls).await?;
     folder.claim(first.identity)?;
     Ok(first)
+}
+
+/// Makes the member the only one of its cluster. The others are not asked for anything.
+fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) -> Result<Bootstrap> {
+    let me = Member {
+        id: identity.member,
+        name: flags.name.clone(),
+        peer_ur_ls: plan.peer_urls.clone(),
+        ..Member::default()
+    };
+    alone::go_on(folder, identity, me.clone())?;
+    Ok(Bootstrap { identity, members: vec![me], begin: BTreeSet::new() })
 }
 
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
@@ -189,18 +210,20 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
             ),
         );
     }
+    let new = folder.identity().is_none();
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
     // Set once, here.
     let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
+    tasks::spawn_checks(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
     }
     begin(&core, &bootstrap).await?;
     let result = tokio::select! {
-        ready = tasks::publish(&core, &flags.name, &plan.client_urls) => ready,
+        ready = ready(&core, &flags.name, &plan, new) => ready,
         () = shutdown.cancelled() => Ok(()),
     };
     if result.is_ok() && !shutdown.is_cancelled() {
@@ -221,6 +244,15 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         bail!("{reason}");
     }
     result
+}
+
+/// Returns when the member may serve.
+async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<()> {
+    // Who has nothing yet differs in nothing.
+    if plan.checks.initial && !new {
+        corruption::check_first(core).await?;
+    }
+    tasks::publish(core, name, &plan.client_urls).await
 }
 
 fn announce(flags: &Serve, plan: &Plan) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What runs besides answering: compaction, membership, publishing; and what has its own file.
 
 use crate::core::Core;
+use crate::corruption::{self, Checks};
 use crate::settings::{CompactionMode, Serve, duration};
 use anyhow::{Context, Result, bail};
 use base_task::Tasks;
@@ -43,43 +44,48 @@ impl Retention {
     }
 }
 
+macro_rules! task {
+    ($core:expr, $tasks:expr, $name:literal, $future:expr) => {{
+        let running = $core.shutdown.clone().run_until_cancelled_owned($future);
+        $tasks.spawn($name, async move {
+            let _ = running.await;
+        });
+    }};
+}
+
 /// Starts all of it.
 pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Result<()> {
     let store = core.store().clone();
-    let until = |core: &Arc<Core>| core.shutdown.clone();
-    let reclaim = until(core).run_until_cancelled_owned(async move {
+    let reclaim = async move {
         if let Err(error) = store.reclaim_forever().await {
             tracing::error!(%error, "space can't be given back");
         }
-    });
-    tasks.spawn("reclaim", async move {
-        let _ = reclaim.await;
-    });
+    };
+    task!(core, tasks, "reclaim", reclaim);
     let hub = core.hub.clone();
-    let fan_out = until(core).run_until_cancelled_owned(async move { hub.run().await });
-    tasks.spawn("watch hub", async move {
-        let _ = fan_out.await;
-    });
-    macro_rules! task {
-        ($name:literal, $future:expr) => {{
-            let running = until(core).run_until_cancelled_owned($future);
-            tasks.spawn($name, async move {
-                let _ = running.await;
-            });
-        }};
-    }
-    task!("replication", replication(core.clone()));
-    task!("leadership", leadership(core.clone()));
-    task!("leases", crate::expiry::run(core.clone()));
-    task!("members", members(core.clone()));
-    task!("durable members", durable_members(core.clone()));
-    task!("quota", crate::quota::watch(core.clone()));
+    task!(core, tasks, "watch hub", async move { hub.run().await });
+    task!(core, tasks, "replication", replication(core.clone()));
+    task!(core, tasks, "leadership", leadership(core.clone()));
+    task!(core, tasks, "leases", crate::expiry::run(core.clone()));
+    task!(core, tasks, "members", members(core.clone()));
+    task!(core, tasks, "durable members", durable_members(core.clone()));
+    task!(core, tasks, "quota", crate::quota::watch(core.clone()));
     match retention {
         Retention::All => {}
-        Retention::For(kept) => task!("compaction", compact_by_time(core.clone(), kept)),
-        Retention::Revisions(count) => task!("compaction", compact_by_count(core.clone(), count)),
+        Retention::For(kept) => task!(core, tasks, "compaction", compact_by_time(core.clone(), kept)),
+        Retention::Revisions(count) => task!(core, tasks, "compaction", compact_by_count(core.clone(), count)),
     }
     Ok(())
+}
+
+/// Starts comparing the members, as far as that is asked for.
+pub(crate) fn spawn_checks(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
+    if let Some(every) = checks.every {
+        task!(core, tasks, "comparison", corruption::compare(core.clone(), every));
+    }
+    if let Some(every) = checks.compacted_every {
+        task!(core, tasks, "comparison of compacted data", corruption::compare_compacted(core.clone(), every));
+    }
 }
 
 /// Ends the member when replication has stopped: it could only pretend to serve.

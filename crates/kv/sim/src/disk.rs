@@ -61,6 +61,14 @@ fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
+/// The parts of a write that get to the platter as a whole or not at all.
+fn sectors(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let (first, rest) = bytes.split_at(bytes.len().min((SECTOR - at % SECTOR) % SECTOR));
+    let begun = at + first.len();
+    let whole = rest.chunks(SECTOR).enumerate().map(move |(number, sector)| (begun + number * SECTOR, sector));
+    std::iter::once((at, first)).filter(|(_, first)| !first.is_empty()).chain(whole)
+}
+
 fn change_name(names: &mut BTreeMap<PathBuf, u64>, change: &NameChange) {
     match change {
         NameChange::Put(path, inode) => drop(names.insert(path.clone(), *inode)),
@@ -162,10 +170,10 @@ impl SimDisk {
         for inode in state.inodes.values_mut() {
             let chance = state.rng.below(4);
             for (at, bytes) in inode.unsynced.drain(..) {
-                for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+                for (at, sector) in sectors(at, &bytes) {
                     // None, all, or any.
                     if chance == 1 || chance > 1 && state.rng.once_in(2) {
-                        write_into(&mut inode.durable, at + number * SECTOR, sector);
+                        write_into(&mut inode.durable, at, sector);
                     }
                 }
             }
@@ -199,7 +207,9 @@ impl DiskFile for SimFile {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let alive = state.alive();
         let part = if alive.is_ok() { bytes.len() as u64 } else { state.rng.below(bytes.len() as u64 + 1) };
-        let bytes = &bytes[..usize::try_from(part).unwrap_or(0)];
+        // The kernel takes a page as a whole.
+        let whole = |part: usize| if part < bytes.len() { part.saturating_sub((at + part) % SECTOR) } else { part };
+        let bytes = &bytes[..whole(usize::try_from(part).unwrap_or(0))];
         let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
         if state.full && at + bytes.len() > inode.content.len() {
             return Err(io::Error::from(io::ErrorKind::StorageFull));

@@ -318,6 +318,9 @@ impl Log {
             }
             sleep(Duration::from_millis(self.rng.below(2))).await;
             frame.finish();
+            if let Some(spare) = self.writer.spare() {
+                spare.prepare();
+            }
         }
     }
 

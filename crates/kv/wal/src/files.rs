@@ -1,6 +1,9 @@
 //! Segment files: names, creation, recycling.
 //!
-//! A segment gets its name only when its head is on disk, so a named segment always begins with a valid frame.
+//! A segment gets its name only when its head is on disk, so a named segment always begins with a valid frame. Behind its
+//! frames a segment is full of zeros, which is how a torn frame is known. One that was in use is filled with zeros on the
+//! side before it is used again. Zeroing a range by `fallocate` would be quicker, but makes blocks count as never written,
+//! and then each sync of a new one waits for the file system's journal.
 
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Record};
@@ -12,7 +15,10 @@ use std::sync::Arc;
 
 /// Size to which a segment is preallocated, and at which the next one begins.
 pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
+/// A segment that is used no more. Earlier versions begin the next one in it as it is.
 const SPARE: &str = "spare.tmp";
+/// A segment full of zeros.
+const ZEROED: &str = "zeroed.tmp";
 const NEXT: &str = "next.tmp";
 const FILLING: &str = "filling.tmp";
 const FILL_BYTES: usize = 1 << 20;
@@ -48,64 +54,87 @@ pub(crate) struct Made {
     pub written: u64,
 }
 
+/// A segment that an earlier process made ready may have been begun, by a renaming that was lost with the power.
+pub(crate) fn distrust(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
+    let zeroed = folder.join(ZEROED);
+    if disk.exists(&zeroed) { disk.rename(&zeroed, &folder.join(SPARE)) } else { Ok(()) }
+}
+
 /// Makes the segment that begins with frame `first`, which holds `head`.
 pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record], size: u64) -> io::Result<Made> {
-    let spare = folder.join(SPARE);
     let next = folder.join(NEXT);
-    let recycled = disk.rename(&spare, &next).is_ok();
-    if !recycled {
+    let ready = disk.rename(&folder.join(ZEROED), &next).is_ok();
+    if !ready {
         let _ = disk.remove(&next);
     }
     let file = disk.create(&next)?;
     file.allocate(size)?;
     let mut bytes = BytesMut::new();
-    frame::encode(&mut bytes, first, head);
+    frame::encode(&mut bytes, 0, first, head);
     file.write_at(&bytes, 0)?;
     file.sync_all()?;
     disk.rename(&next, &path(folder, first))?;
     disk.sync_folder(folder)?;
     let head = bytes.len() as u64;
-    Ok(Made { file, size: head, written: if recycled { size } else { head } })
+    Ok(Made { file, size: head, written: if ready { size } else { head } })
 }
 
-/// Writes a spare segment full of zeros, if there is none, beside whatever else goes on. Without one, the next segment is
-/// written for the first time while others wait.
-pub(crate) fn prepare_spare(shared: &Arc<Shared>, size: u64) {
-    let shared = shared.clone();
-    let work = move || {
-        let (spare, filling) = (shared.folder.join(SPARE), shared.folder.join(FILLING));
-        if shared.disk.exists(&spare) {
+/// A segment to be made ready beside whatever else goes on. Without one, the next segment is written for the first time
+/// while others wait.
+pub struct Spare {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) size: u64,
+}
+
+impl Spare {
+    /// Fills a segment that is used no more, or a new one, with zeros, unless one is ready or being made.
+    pub fn prepare(self) {
+        let Some(_alone) = self.shared.filling.try_lock() else { return };
+        let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
+        let (zeroed, filling) = (folder.join(ZEROED), folder.join(FILLING));
+        if disk.exists(&zeroed) {
             return;
         }
-        let filled = fill(&*shared.disk, &filling, size).and_then(|()| {
-            // A segment may have been given back meanwhile.
-            if shared.disk.exists(&spare) { shared.disk.remove(&filling) } else { shared.disk.rename(&filling, &spare) }
-        });
-        if filled.is_err() {
-            // No space, perhaps; whoever needs the segment will say so.
-            let _ = shared.disk.remove(&filling);
+        // Under its old name it is a part of the log: that has to be gone for good before anything in it is changed.
+        if disk.rename(&folder.join(SPARE), &filling).is_ok() && disk.sync_folder(folder).is_err() {
+            return;
         }
-    };
+        if fill(disk, &filling, self.size).and_then(|()| disk.rename(&filling, &zeroed)).is_err() {
+            // No space, perhaps; whoever needs the segment will say so.
+            let _ = disk.remove(&filling);
+        }
+    }
+}
+
+/// Makes a segment ready in a thread of its own.
+pub(crate) fn prepare_aside(spare: Spare) {
     // A segment that is not ready is made when it is needed.
-    let _ = std::thread::Builder::new().name("wal spare".to_owned()).spawn(work);
+    let _ = std::thread::Builder::new().name("wal spare".to_owned()).spawn(move || spare.prepare());
 }
 
 fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
     let file = disk.create(path)?;
     file.allocate(size)?;
-    let zeros = vec![0; FILL_BYTES];
-    for at in (0..size).step_by(FILL_BYTES) {
-        file.write_at(&zeros, at)?;
-        // In steps, so that a sync of the log does not wait for all of it.
-        file.sync_data()?;
-    }
+    zero(&*file, 0, file.size()?)?;
     file.sync_all()
 }
 
-/// Gives a segment's space to the next one that is made, or back to the file system.
+/// Writes zeros, in steps, so that a sync of the log does not wait for all of them.
+pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<()> {
+    let zeros = vec![0; FILL_BYTES];
+    while from < end {
+        let step = (end - from).min(FILL_BYTES as u64);
+        file.write_at(zeros.get(..step as usize).unwrap_or_default(), from)?;
+        file.sync_data()?;
+        from += step;
+    }
+    Ok(())
+}
+
+/// Gives a segment's space to a next one, or back to the file system.
 pub(crate) fn recycle(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
     let spare = folder.join(SPARE);
-    if disk.exists(&spare) {
+    if disk.exists(&spare) || disk.exists(&folder.join(ZEROED)) {
         return disk.remove(&path(folder, first));
     }
     disk.rename(&path(folder, first), &spare)

@@ -1,15 +1,25 @@
 //! Bytes of a frame and of the records in it.
 //!
-//! A frame is one write: `magic length checksum sequence records`, padded to 8 bytes. A record is
+//! A frame is one write: `magic length checksum seal sequence records`, padded to 8 bytes with zeros. A record is
 //! `kind index length checksum data`. The sequence number grows by one a frame, across segments.
+//!
+//! A frame is written over zeros, and of each of its sectors the disk has all or nothing. So a sector that never got
+//! there is all zeros, and the seal, a checksum of the header's other fields and of how many of the frame's sectors are
+//! all zeros by right, tells a frame that was never whole from one that was. Frames of earlier versions have no seal (0)
+//! and may have been written over anything.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use std::ops::Range;
 
 /// Bytes before a frame's records.
 pub(crate) const FRAME_HEADER: usize = 24;
 /// Bytes before a record's data.
 pub(crate) const RECORD_HEADER: usize = 17;
+/// Where in the header the seal is.
+const SEAL: usize = 12;
 const MAGIC: u32 = 0x6b76_7731;
+/// What a disk writes as a whole or not at all; its multiples (pages) too.
+const SECTOR: usize = 512;
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +55,13 @@ impl Record {
     }
 }
 
-/// Appends one frame to `out` and says where in it each record begins.
-pub(crate) fn encode(out: &mut BytesMut, sequence: u64, records: &[Record]) -> Vec<usize> {
-    let start = out.len();
+/// Appends the frame that goes to byte `at` of its segment to `out`, which is empty, and says where in it each record
+/// begins.
+pub(crate) fn encode(out: &mut BytesMut, at: usize, sequence: u64, records: &[Record]) -> Vec<usize> {
     out.put_bytes(0, FRAME_HEADER);
     let mut places = Vec::with_capacity(records.len());
     for record in records {
-        places.push(out.len() - start);
+        places.push(out.len());
         let (kind, index, data) = record.parts();
         out.put_u8(kind);
         out.put_u64_le(index);
@@ -59,14 +69,15 @@ pub(crate) fn encode(out: &mut BytesMut, sequence: u64, records: &[Record]) -> V
         out.put_u32_le(record_checksum(kind, index, data));
         out.put_slice(data);
     }
-    let length = out.len() - start - FRAME_HEADER;
+    let length = out.len() - FRAME_HEADER;
     out.put_bytes(0, padding(length));
-    let frame = &mut out[start..];
-    let checksum = frame_checksum(sequence, &frame[FRAME_HEADER..FRAME_HEADER + length]);
-    frame[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-    frame[4..8].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
-    frame[8..12].copy_from_slice(&checksum.to_le_bytes());
-    frame[16..24].copy_from_slice(&sequence.to_le_bytes());
+    let checksum = frame_checksum(sequence, &out[FRAME_HEADER..FRAME_HEADER + length]);
+    out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    out[4..8].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    out[8..12].copy_from_slice(&checksum.to_le_bytes());
+    out[16..24].copy_from_slice(&sequence.to_le_bytes());
+    let seal = seal_of(header_checksum(out), bare_sectors(out, at, out.len()));
+    out[SEAL..SEAL + 4].copy_from_slice(&seal.to_le_bytes());
     places
 }
 
@@ -77,36 +88,91 @@ pub(crate) struct Found {
     pub records: Vec<(usize, Record)>,
     /// Bytes to the next frame.
     pub size: usize,
+    /// Whether it has a seal.
+    pub sealed: bool,
 }
 
-/// The frame at the start of `bytes`, if it is whole and undamaged.
-pub(crate) fn decode(bytes: &Bytes) -> Option<Found> {
-    let (sequence, length) = check(bytes)?;
-    let body = bytes.slice(FRAME_HEADER..FRAME_HEADER + length);
+/// The frame at byte `at` of a segment, if it is whole and undamaged.
+pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
+    let (sequence, length) = check(segment.get(at..)?, at)?;
+    let body = segment.slice(at + FRAME_HEADER..at + FRAME_HEADER + length);
     let mut records = Vec::new();
-    let mut at = 0;
-    while at < length {
-        let (record, size) = decode_record(&body.slice(at..))?;
-        records.push((FRAME_HEADER + at, record));
-        at += size;
+    let mut start = 0;
+    while start < length {
+        let (record, size) = decode_record(&body.slice(start..))?;
+        records.push((FRAME_HEADER + start, record));
+        start += size;
     }
-    Some(Found { sequence, records, size: FRAME_HEADER + length + padding(length) })
+    let sealed = word(segment, at + SEAL)? != 0;
+    Some(Found { sequence, records, size: whole(length), sealed })
 }
 
-/// Sequence and length of the frame at the start of `bytes`, if its checksum holds.
-pub(crate) fn check(bytes: &[u8]) -> Option<(u64, usize)> {
+/// Sequence and length of the frame at the start of `bytes`, which begin at byte `at` of a segment, if it is undamaged.
+pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     if word(bytes, 0)? != MAGIC {
         return None;
     }
-    let length = word(bytes, 4)? as usize;
-    let sequence = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
+    let (length, sequence) = (word(bytes, 4)? as usize, sequence(bytes)?);
     let body = bytes.get(FRAME_HEADER..FRAME_HEADER.checked_add(length)?)?;
-    (frame_checksum(sequence, body) == word(bytes, 8)?).then_some((sequence, length))
+    let size = whole(length);
+    let padded = is_bare(bytes.get(FRAME_HEADER + length..size)?);
+    let seal = word(bytes, SEAL)?;
+    let sealed = || seal == 0 || seal == seal_of(header_checksum(bytes), bare_sectors(bytes, at, size));
+    (padded && frame_checksum(sequence, body) == word(bytes, 8)? && sealed()).then_some((sequence, length))
 }
 
-/// Whether `bytes` are meant to be frame `sequence`, whole or not.
-pub(crate) fn begins(bytes: &[u8], sequence: u64) -> bool {
-    word(bytes, 0) == Some(MAGIC) && bytes.get(16..24).is_some_and(|found| found == sequence.to_le_bytes())
+/// What became of a frame that can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing of it is there.
+    Absent,
+    /// Some of its sectors were never written.
+    Torn,
+    /// It was whole, once.
+    Damaged,
+}
+
+/// What became of frame `expected`, which can't be read at the start of `bytes`; they begin at byte `at` of a segment and
+/// go to its end. The frame before it has a seal, or not.
+pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> Fate {
+    if is_bare(bytes) {
+        return Fate::Absent;
+    }
+    let begins = word(bytes, 0) == Some(MAGIC) && sequence(bytes) == Some(expected);
+    let seal = word(bytes, SEAL).unwrap_or(0);
+    let sealed = begins && seal != 0;
+    if !(after_seal || sealed) {
+        // Zeros or what another frame left: it can't be told what was written.
+        return if begins { Fate::Torn } else { Fate::Absent };
+    }
+    // A sector that holds a part of a header is not all zeros.
+    let begun = sectors(at, FRAME_HEADER).map(|part| part.start..sector_end(at, part.start).min(bytes.len()));
+    if begun.into_iter().any(|part| bytes.get(part).is_none_or(is_bare)) {
+        return Fate::Torn;
+    }
+    let Some(length) = word(bytes, 4).filter(|_| begins) else { return Fate::Damaged };
+    let unwritten = bare_sectors(bytes, at, whole(length as usize));
+    let head = header_checksum(bytes);
+    if (0..unwritten).any(|bare| seal_of(head, bare) == seal) { Fate::Torn } else { Fate::Damaged }
+}
+
+/// The parts of `size` bytes at byte `at` of a segment that are in a sector each, counted from the first byte.
+fn sectors(at: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let part = move |start: usize| (start < size).then(|| start..sector_end(at, start).min(size));
+    std::iter::successors(part(0), move |before| part(before.end))
+}
+
+fn sector_end(at: usize, start: usize) -> usize {
+    start + SECTOR - (at + start) % SECTOR
+}
+
+/// How many sectors of a frame are all zeros, or not there.
+fn bare_sectors(bytes: &[u8], at: usize, size: usize) -> u32 {
+    sectors(at, size).map(|part| u32::from(bytes.get(part).is_none_or(is_bare))).sum()
+}
+
+fn is_bare(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// The record at the start of `bytes` and its size, if its checksum holds.
@@ -128,8 +194,28 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
+fn sequence(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(16..FRAME_HEADER)?.try_into().ok()?))
+}
+
 fn padding(length: usize) -> usize {
     length.wrapping_neg() % 8
+}
+
+/// Size of a frame whose records take this many bytes.
+fn whole(length: usize) -> usize {
+    FRAME_HEADER + length + padding(length)
+}
+
+/// Of all fields but the seal.
+fn header_checksum(bytes: &[u8]) -> u32 {
+    let (before, after) = (bytes.get(..SEAL), bytes.get(SEAL + 4..FRAME_HEADER));
+    crc32c::crc32c_append(crc32c::crc32c(before.unwrap_or_default()), after.unwrap_or_default())
+}
+
+fn seal_of(header: u32, bare: u32) -> u32 {
+    // None is 0.
+    crc32c::crc32c_append(header, &bare.to_le_bytes()).max(1)
 }
 
 fn frame_checksum(sequence: u64, body: &[u8]) -> u32 {
@@ -160,27 +246,68 @@ mod tests {
     #[test]
     fn a_frame_comes_back_as_it_was() {
         let mut out = BytesMut::new();
-        let places = encode(&mut out, 5, &records());
+        let places = encode(&mut out, 488, 5, &records());
         let size = out.len();
         assert_eq!(size % 8, 0);
-        let found = decode(&out.freeze()).unwrap();
-        assert_eq!((found.sequence, found.size), (5, size));
+        let found = decode(&placed(488, &out), 488).unwrap();
+        assert_eq!((found.sequence, found.size, found.sealed), (5, size, true));
         assert_eq!(found.records.iter().map(|(at, _)| *at).collect::<Vec<_>>(), places);
         assert_eq!(found.records.into_iter().map(|(_, r)| r).collect::<Vec<_>>(), records());
     }
 
     #[test]
-    fn any_changed_byte_and_any_cut_is_noticed() {
+    fn any_changed_bit_and_any_cut_is_noticed() {
         let mut out = BytesMut::new();
-        encode(&mut out, 5, &records());
-        let length = word(&out, 4).unwrap() as usize + FRAME_HEADER;
-        for at in (0..length).filter(|at| !(12..16).contains(at)) {
+        encode(&mut out, 0, 5, &records());
+        for bit in 0..out.len() * 8 {
             let mut damaged = out.clone();
-            damaged[at] ^= 0x40;
-            assert!(decode(&damaged.freeze()).is_none(), "byte {at}");
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&damaged.clone().freeze(), 0).is_none(), "bit {bit}");
+            assert_eq!(fate(&damaged, 0, 5, true), Fate::Damaged, "bit {bit}");
         }
-        for end in 0..length {
-            assert!(decode(&Bytes::copy_from_slice(&out[..end])).is_none(), "cut at {end}");
+        for end in 0..out.len() {
+            assert!(decode(&Bytes::copy_from_slice(&out[..end]), 0).is_none(), "cut at {end}");
         }
+    }
+
+    fn placed(at: usize, frame: &[u8]) -> Bytes {
+        let mut segment = vec![0; at];
+        segment.extend_from_slice(frame);
+        segment.into()
+    }
+
+    /// Frames that begin anywhere in a sector, with sectors that are all zeros by right: in the middle and at the end.
+    #[test]
+    fn a_missing_sector_is_told_from_a_changed_one() {
+        let mut data = vec![7; 3_000];
+        data[600..1_700].fill(0);
+        data[2_500..].fill(0);
+        let records = [Record::Entry(9, data.into())];
+        for at in (4_096..4_096 + SECTOR).step_by(8) {
+            let mut out = BytesMut::new();
+            encode(&mut out, at, 5, &records);
+            assert_eq!(fate(&BytesMut::zeroed(9_000), at, 5, true), Fate::Absent);
+            for part in sectors(at, out.len()).filter(|part| !is_bare(&out[part.clone()])) {
+                let mut torn = out.clone();
+                torn[part.clone()].fill(0);
+                torn.resize(9_000, 0);
+                assert_eq!(fate(&torn, at, 5, true), Fate::Torn, "at {at}: {part:?}");
+                let mut changed = out.clone();
+                changed[part.start + (part.len() / 2)] ^= 4;
+                changed.resize(9_000, 0);
+                assert_eq!(fate(&changed, at, 5, true), Fate::Damaged, "at {at}: {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_seals_the_last_frame_may_be_anything() {
+        let mut out = BytesMut::new();
+        encode(&mut out, 0, 5, &records());
+        out[SEAL..SEAL + 4].fill(0);
+        assert!(!decode(&out.clone().freeze(), 0).unwrap().sealed);
+        out[40] ^= 1;
+        assert_eq!(fate(&out, 0, 5, false), Fate::Torn);
+        assert_eq!(fate(&out, 0, 6, false), Fate::Absent);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, FileSystem};
 use crate::files;
-use crate::frame::{self, Record};
+use crate::frame::{self, Fate, Record};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ pub enum WalError {
     },
     /// Something that had been promised is damaged.
     #[error(
-        "the log is corrupt: checksum mismatch in {path} at byte {offset}, with valid records behind it; \
+        "the log is corrupt: checksum mismatch in {path} at byte {offset}, {evidence}; \
          this member can't prove what it has promised. Restore it from a snapshot (kvstore snapshot restore), or, in a \
          cluster, remove it with `member remove`, empty its data folder and add it again"
     )]
@@ -32,6 +32,8 @@ pub enum WalError {
         path: PathBuf,
         /// Where the damage begins.
         offset: u64,
+        /// Why it is no torn write.
+        evidence: &'static str,
     },
     /// There is no segment at all.
     #[error(
@@ -83,6 +85,8 @@ pub(crate) struct Recovered {
     pub sequence: u64,
     /// Where in the last segment it goes.
     pub offset: u64,
+    /// Where what lies behind that ends, if it is not all zeros.
+    pub remains: Option<u64>,
 }
 
 /// Reads a file as a whole.
@@ -107,6 +111,7 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, read: ReadFile<'_>) -> Res
         sequence: segments.first().copied().unwrap_or(1),
         segments,
         offset: 0,
+        remains: None,
     };
     for (number, first) in found.segments.clone().into_iter().enumerate() {
         let path = files::path(folder, first);
@@ -114,8 +119,8 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, read: ReadFile<'_>) -> Res
             // The segment before ends early: what is missing had been promised.
             return Err(WalError::Missing { path });
         }
-        let last = number + 1 == found.segments.len();
-        read_segment(read, &mut found, &path, first, last)?;
+        let next = found.segments.get(number + 1).copied();
+        read_segment(read, &mut found, &path, first, next)?;
     }
     Ok(found)
 }
@@ -132,11 +137,12 @@ fn read_segment(
     found: &mut Recovered,
     path: &Path,
     first: u64,
-    last: bool,
+    next: Option<u64>,
 ) -> Result<(), WalError> {
     let failed = |source| WalError::Io { path: path.to_path_buf(), doing: "read", source };
     let bytes = read(path).map_err(failed)?;
     let mut offset = 0;
+    let mut sealed = false;
     while let Some(frame) = next_frame(&bytes, offset, found.sequence) {
         for (at, record) in frame.records {
             let place = Place { segment: first, offset: (offset + at) as u64, size: 0 };
@@ -144,34 +150,68 @@ fn read_segment(
         }
         found.sequence += 1;
         offset += frame.size;
+        sealed = frame.sealed;
     }
-    if last {
+    if next == Some(found.sequence) {
+        return Ok(());
+    }
+    let end = End { bytes: &bytes, offset, sequence: found.sequence, sealed };
+    let torn = end.torn().map_err(|evidence| {
+        let path = path.to_path_buf();
+        WalError::Corrupt { path, offset: offset as u64, evidence }
+    })?;
+    if next.is_none() {
         found.offset = offset as u64;
-        if promised_behind(&bytes, offset, found.sequence) {
-            return Err(WalError::Corrupt { path: path.to_path_buf(), offset: offset as u64 });
-        }
-        found.contents.torn = torn(&bytes, offset, found.sequence);
+        found.remains = end.remains();
+        found.contents.torn = found.remains.filter(|_| torn).map(|end| end - found.offset);
     }
     Ok(())
 }
 
 fn next_frame(bytes: &Bytes, offset: usize, sequence: u64) -> Option<frame::Found> {
-    if offset >= bytes.len() {
-        return None;
+    frame::decode(bytes, offset).filter(|frame| frame.sequence == sequence)
+}
+
+/// Where a segment's frames end.
+struct End<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    /// Of the frame that is not there.
+    sequence: u64,
+    /// Whether the frame before it has a seal.
+    sealed: bool,
+}
+
+impl End<'_> {
+    /// Whether a write was torn here; or else why that can't be.
+    fn torn(&self) -> Result<bool, &'static str> {
+        if self.offset == 0 {
+            return Err("at its head, without which no segment gets its name");
+        }
+        if self.promised_behind() {
+            return Err("with valid records behind it");
+        }
+        match frame::fate(self.rest(), self.offset, self.sequence, self.sealed) {
+            Fate::Absent => Ok(false),
+            Fate::Torn => Ok(true),
+            Fate::Damaged => Err("in a record that was written whole"),
+        }
     }
-    frame::decode(&bytes.slice(offset..)).filter(|frame| frame.sequence == sequence)
-}
 
-/// Whether a valid frame that came after frame `sequence` lies behind `offset`.
-fn promised_behind(bytes: &[u8], offset: usize, sequence: u64) -> bool {
-    (offset..bytes.len()).step_by(8).any(|at| frame::check(&bytes[at..]).is_some_and(|(found, _)| found >= sequence))
-}
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.offset..).unwrap_or_default()
+    }
 
-/// Bytes behind `offset` when they are the beginning of frame `sequence`. They are overwritten by the next frame.
-fn torn(bytes: &[u8], offset: usize, sequence: u64) -> Option<u64> {
-    let rest = bytes.get(offset..)?;
-    let begun = frame::begins(rest, sequence);
-    begun.then(|| rest.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1))
+    /// Whether a valid frame that came after the last one lies behind it.
+    fn promised_behind(&self) -> bool {
+        let mut places = (self.offset..self.bytes.len()).step_by(8);
+        places.any(|at| frame::check(&self.bytes[at..], at).is_some_and(|(found, _)| found >= self.sequence))
+    }
+
+    fn remains(&self) -> Option<u64> {
+        let last = self.rest().iter().rposition(|byte| *byte != 0)?;
+        Some((self.offset + last + 1) as u64)
+    }
 }
 
 fn take(found: &mut Recovered, record: Record, place: Place) {

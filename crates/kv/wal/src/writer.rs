@@ -1,7 +1,7 @@
 //! What writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
 
 use crate::disk::DiskFile;
-use crate::files;
+use crate::files::{self, Spare};
 use crate::frame::{self, Record};
 use crate::recover::Place;
 use crate::wal::{Done, Entry, Shared, SyncObserver};
@@ -68,11 +68,15 @@ impl Writer {
                 fail(&self.shared, &e);
             }
             frame.finish();
-            if self.rolled {
-                self.rolled = false;
-                files::prepare_spare(&self.shared, self.segment_bytes);
+            if let Some(spare) = self.spare() {
+                files::prepare_aside(spare);
             }
         }
+    }
+
+    /// A segment to be made ready, when one was begun.
+    pub fn spare(&mut self) -> Option<Spare> {
+        std::mem::take(&mut self.rolled).then(|| Spare { shared: self.shared.clone(), size: self.segment_bytes })
     }
 
     /// What waits, if anything does, as one frame.
@@ -127,7 +131,7 @@ impl Writer {
             self.roll()?;
         }
         let mut bytes = BytesMut::new();
-        frame.places = frame::encode(&mut bytes, self.sequence, &frame.records);
+        frame.places = frame::encode(&mut bytes, self.offset as usize, self.sequence, &frame.records);
         frame.size = bytes.len() as u64;
         let end = self.offset + frame.size;
         if end > self.written {

@@ -1,7 +1,7 @@
 //! What operators ask of one member.
 
-use super::kv::of_store;
 use crate::core::{Core, status};
+use crate::corruption::{self, Hashed};
 use crate::settings::{API_VERSION, CLUSTER_VERSION};
 use kv_machine::{Command, Outcome, Refusal};
 use proto_etcd::etcdserverpb::downgrade_request::DowngradeAction;
@@ -76,13 +76,14 @@ impl maintenance_server::Maintenance for Maintenance {
 
     async fn hash(&self, request: Request<HashRequest>) -> Answer<HashResponse> {
         self.admin(&request)?;
-        let (hash, _, _) = hash(&self.0, 0).await?;
+        let hash = corruption::hash(&self.0, 0).await.map_err(status)?.hash;
         Ok(Response::new(HashResponse { header: self.0.header(), hash }))
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Answer<HashKvResponse> {
         self.admin(&request)?;
-        let (hash, hash_revision, compact_revision) = hash(&self.0, request.get_ref().revision).await?;
+        let hashed = corruption::hash(&self.0, request.get_ref().revision).await.map_err(status)?;
+        let Hashed { hash, revision: hash_revision, compacted: compact_revision } = hashed;
         let header = self.0.header_at(hash_revision.max(self.0.store().revision()));
         Ok(Response::new(HashKvResponse { header, hash, compact_revision, hash_revision }))
     }
@@ -141,13 +142,6 @@ fn target(version: &str) -> Option<(u64, u64)> {
 fn may_downgrade(action: DowngradeAction, target: (u64, u64)) -> bool {
     let (major, minor) = self::target(API_VERSION).unwrap_or_default();
     action == DowngradeAction::Validate && Some(target.1) == minor.checked_sub(1) && target.0 == major
-}
-
-/// The hash costs a walk over all records: not on the threads that answer others.
-async fn hash(core: &Arc<Core>, revision: i64) -> Result<(u32, i64, i64), Status> {
-    let store = core.store().clone();
-    let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await;
-    hashed.map_err(|e| Status::internal(e.to_string()))?.map_err(of_store)
 }
 
 #[cfg(test)]

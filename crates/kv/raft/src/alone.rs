@@ -1,0 +1,81 @@
+//! Going on alone: what the log of the one member that is left must say for it to be its whole cluster.
+//!
+//! Everything in the log counts as committed: nobody is left who could say otherwise. The vote is of a term that nobody has
+//! voted in, and not won yet, so that it binds nobody if the member ends before the entries are on disk.
+
+use crate::codec;
+use crate::types::{Commands, Entry, Vote};
+use bytes::Bytes;
+use kv_wal::Contents;
+use openraft::{EmptyNode, EntryPayload};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be added to a log: the vote first, then the entries, all of them together.
+pub struct Takeover {
+    /// The vote.
+    pub vote: Bytes,
+    /// Indexes and entries: who votes, and commands.
+    pub entries: Vec<(u64, Bytes)>,
+}
+
+/// Makes `member` the only voter, and has `commands` applied. None: there is nothing in the log yet, or what is there can't
+/// be read.
+pub fn alone(contents: &Contents, member: u64, commands: Bytes) -> Option<Takeover> {
+    let last = match contents.entries.back() {
+        Some((index, entry)) => codec::entry_from_bytes(*index, entry)?.log_id,
+        None => codec::position_from_bytes(&contents.purged.as_ref()?.1)?,
+    };
+    let voted = match &contents.vote {
+        Some(vote) => codec::vote_from_bytes(vote)?.leader_id.term,
+        None => 0,
+    };
+    let term = voted.max(last.leader_id.term) + 1;
+    let membership =
+        openraft::Membership::new(vec![BTreeSet::from([member])], BTreeMap::from([(member, EmptyNode {})]));
+    let payloads = [EntryPayload::Membership(membership), EntryPayload::Normal(Commands(commands))];
+    let entries = (last.index + 1..).zip(payloads).map(|(index, payload)| {
+        (index, codec::entry_to_bytes(&Entry { log_id: codec::log_id(term, member, index), payload }))
+    });
+    Some(Takeover { vote: codec::vote_to_bytes(&Vote::new(term, member)), entries: entries.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::VecDeque;
+
+    fn entry(term: u64, index: u64) -> (u64, Bytes) {
+        let entry = Entry { log_id: codec::log_id(term, 2, index), payload: EntryPayload::Blank };
+        (index, codec::entry_to_bytes(&entry))
+    }
+
+    fn check(contents: &Contents, term: u64, index: u64) {
+        let Takeover { vote, entries } = alone(contents, 7, Bytes::from_static(b"commands")).unwrap();
+        assert_eq!(codec::vote_from_bytes(&vote), Some(Vote::new(term, 7)));
+        let entries: Vec<_> = entries.iter().map(|(at, entry)| codec::entry_from_bytes(*at, entry).unwrap()).collect();
+        assert_eq!(
+            entries.iter().map(|e| e.log_id).collect::<Vec<_>>(),
+            [codec::log_id(term, 7, index), codec::log_id(term, 7, index + 1)]
+        );
+        let EntryPayload::Membership(membership) = &entries[0].payload else { panic!("no membership comes first") };
+        assert_eq!(membership.voter_ids().collect::<Vec<_>>(), [7]);
+        assert_eq!(entries[1].payload, EntryPayload::Normal(Commands(Bytes::from_static(b"commands"))));
+    }
+
+    #[test]
+    fn it_comes_behind_everything_in_a_term_of_its_own() {
+        let mut contents = Contents { entries: VecDeque::from([entry(3, 8), entry(4, 9)]), ..Contents::default() };
+        check(&contents, 5, 10);
+        contents.vote = Some(codec::vote_to_bytes(&Vote::new_committed(6, 2)));
+        check(&contents, 7, 10);
+        contents.entries.clear();
+        contents.purged = Some((9, codec::position_to_bytes(&codec::log_id(4, 2, 9))));
+        check(&contents, 7, 10);
+    }
+
+    #[test]
+    fn without_a_log_there_is_nothing_to_go_on_with() {
+        assert!(alone(&Contents::default(), 7, Bytes::new()).is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! Whether members that should have the same data do: asked by a member before it serves, and by the leader now and then.
+//!
+//! Members are compared at one revision, and only where they have compacted up to the same one. Who differs from what a
+//! majority has is corrupt; without a majority nobody can say who is, and the alarm is that of the cluster (member 0). The
+//! alarm is raised only if a second round, at a later revision, says so again.
+
+use crate::core::Core;
+use crate::questions;
+use anyhow::{Result, bail};
+use kv_machine::{Caller, Command, Refusal};
+use kv_mvcc::MvccError;
+use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
+use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A member that is asked for a revision that it has not applied yet waits this long for it.
+const CATCHING_UP: Duration = Duration::from_secs(3);
+/// For one member's answer; the hash costs a walk over all records.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The member that stands for the whole cluster.
+const EVERYBODY: u64 = 0;
+
+/// When members are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checks {
+    /// Before this member serves.
+    pub initial: bool,
+    /// By the leader, at the present revision.
+    pub every: Option<Duration>,
+    /// By the leader, at the compacted revision when there is a new one.
+    pub compacted_every: Option<Duration>,
+}
+
+/// What a member has.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Hashed {
+    #[prost(uint32, tag = "1")]
+    pub hash: u32,
+    /// The hash is of everything up to this revision,
+    #[prost(int64, tag = "2")]
+    pub revision: i64,
+    /// from this one on.
+    #[prost(int64, tag = "3")]
+    pub compacted: i64,
+}
+
+impl Hashed {
+    fn comparable(&self, other: &Hashed) -> bool {
+        (self.revision, self.compacted) == (other.revision, other.compacted)
+    }
+}
+
+/// Who has other data than a majority of all `members`; `EVERYBODY` where no majority agrees.
+fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTreeSet<u64> {
+    let mut having: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
+    for (member, theirs) in others.iter().filter(|(_, theirs)| theirs.comparable(&mine.1)) {
+        having.entry(theirs.hash).or_default().insert(*member);
+    }
+    if having.len() == 1 {
+        return BTreeSet::new();
+    }
+    let majority = having.iter().find(|(_, members_having)| members_having.len() > members / 2).map(|(hash, _)| *hash);
+    match majority {
+        Some(right) => having.into_iter().filter(|(hash, _)| *hash != right).flat_map(|(_, who)| who).collect(),
+        None => BTreeSet::from([EVERYBODY]),
+    }
+}
+
+/// The hash of everything up to a revision (0: the present). Not on the threads that answer others.
+pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
+    let (store, began) = (core.store().clone(), Instant::now());
+    let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await.map_err(|error| {
+        tracing::error!(%error, "the hash can't be made");
+        Refusal::Stopped
+    })?;
+    core.meters.hash.observe(began.elapsed());
+    let (hash, revision, compacted) = hashed?;
+    Ok(Hashed { hash, revision, compacted })
+}
+
+/// The same for another member, once this one is as far.
+pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
+    let mut applied = core.machine.applied();
+    let reached = applied.wait_for(|_| core.store().revision() >= revision);
+    if timeout(CATCHING_UP, reached).await.is_err() {
+        return Err(MvccError::Future.into());
+    }
+    hash(core, revision).await
+}
+
+/// What the other members that answer have at a revision, and how many members there are.
+async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
+    let mine = core.identity.member;
+    let committed = core.machine.members(|members| members.list());
+    let known = if committed.is_empty() { &core.initial } else { &committed };
+    let others = known.iter().map(|member| member.id).filter(|id| *id != mine);
+    let asked = others.map(|id| async move {
+        match questions::hash(core, id, revision, PATIENCE).await {
+            Some(theirs) => Some((id, theirs)),
+            None => {
+                tracing::warn!(member = format!("{id:x}"), revision, "this member's data can't be compared just now");
+                None
+            }
+        }
+    });
+    (futures::future::join_all(asked).await.into_iter().flatten().collect(), known.len())
+}
+
+/// Refuses to go on where another member has other data at this member's revision.
+pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
+    let mine = hash(core, 0).await?;
+    let (others, _) = ask(core, mine.revision).await;
+    let differs = |theirs: &Hashed| theirs.comparable(&mine) && theirs.hash != mine.hash;
+    let who: Vec<String> =
+        others.iter().filter(|(_, theirs)| differs(theirs)).map(|(id, _)| format!("{id:x}")).collect();
+    if who.is_empty() {
+        tracing::info!(revision = mine.revision, compared = others.len(), "the other members have the same data");
+        return Ok(());
+    }
+    bail!(
+        "{:x} found data inconsistency with peers: at revision {} it has other data than {}; compare them with `etcdctl endpoint \
+         hashkv --cluster`, remove the member that is wrong with `member remove`, empty its data folder and add it again",
+        core.identity.member,
+        mine.revision,
+        who.join(" and ")
+    );
+}
+
+/// As the leader, compares everybody at the present revision.
+pub(crate) async fn compare(core: Arc<Core>, every: Duration) {
+    loop {
+        sleep(every).await;
+        if core.node.status().leading {
+            pass(&core, 0).await;
+        }
+    }
+}
+
+/// The same at the compacted revision, when there is a new one.
+pub(crate) async fn compare_compacted(core: Arc<Core>, every: Duration) {
+    let mut checked = 0;
+    loop {
+        sleep(every).await;
+        let compacted = core.store().compacted();
+        if compacted > checked && core.node.status().leading && pass(&core, compacted).await {
+            checked = compacted;
+        }
+    }
+}
+
+/// Two rounds where the first finds something; whether every member was compared.
+async fn pass(core: &Arc<Core>, revision: i64) -> bool {
+    let found = async {
+        let (first, all) = round(core, revision).await?;
+        if first.is_empty() {
+            return Ok((first, all));
+        }
+        let (second, all) = round(core, revision).await?;
+        Ok::<_, Refusal>((first.intersection(&second).copied().collect(), all))
+    };
+    match found.await {
+        Ok((corrupt, all)) => {
+            for member in corrupt {
+                raise(core, member).await;
+            }
+            all
+        }
+        Err(refusal) => {
+            tracing::warn!(%refusal, "the members' data can't be compared");
+            false
+        }
+    }
+}
+
+async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool), Refusal> {
+    let mine = hash(core, revision).await?;
+    let (others, members) = ask(core, mine.revision).await;
+    let compared = others.iter().filter(|(_, theirs)| theirs.comparable(&mine)).count();
+    tracing::debug!(revision = mine.revision, compared, members, "the members' data are compared");
+    Ok((corrupt((core.identity.member, mine), &others, members), compared + 1 == members))
+}
+
+async fn raise(core: &Core, member: u64) {
+    let corrupt = |alarm: &proto_etcd::etcdserverpb::AlarmMember| alarm.alarm() == AlarmType::Corrupt;
+    if core.machine.alarms().iter().any(|alarm| alarm.member_id == member && corrupt(alarm)) {
+        return;
+    }
+    let request =
+        AlarmRequest { action: AlarmAction::Activate.into(), member_id: member, alarm: AlarmType::Corrupt.into() };
+    let member = format!("{member:x}");
+    match core.submit_raw(&Caller::internal(), Command::Alarm(request)).await {
+        Ok(_) => tracing::error!(
+            member,
+            "this member has other data than a majority (0: no majority has the same): writes are refused until it is replaced and \
+             the alarm is disarmed"
+        ),
+        Err(refusal) => tracing::error!(member, %refusal, "the data differ, and the alarm can't be raised"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(hash: u32, revision: i64, compacted: i64) -> Hashed {
+        Hashed { hash, revision, compacted }
+    }
+
+    fn check(mine: u32, others: &[(u64, Hashed)], members: usize, expect: &[u64]) {
+        let found = corrupt((1, at(mine, 9, 3)), others, members);
+        assert_eq!(found, expect.iter().copied().collect(), "{mine} with {others:?} of {members}");
+    }
+
+    #[test]
+    fn who_differs_from_a_majority_is_corrupt() {
+        check(7, &[], 1, &[]);
+        check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[]);
+        check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 3))], 3, &[3]);
+        // The leader itself.
+        check(8, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[1]);
+        check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3)), (4, at(8, 9, 3)), (5, at(6, 9, 3))], 5, &[4, 5]);
+    }
+
+    #[test]
+    fn without_a_majority_it_is_everybody() {
+        check(7, &[(2, at(8, 9, 3))], 2, &[EVERYBODY]);
+        // The third does not answer.
+        check(7, &[(2, at(8, 9, 3))], 3, &[EVERYBODY]);
+        check(7, &[(2, at(8, 9, 3)), (3, at(6, 9, 3))], 3, &[EVERYBODY]);
+    }
+
+    #[test]
+    fn what_was_compacted_elsewhere_is_not_compared() {
+        check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 4))], 3, &[]);
+        check(7, &[(2, at(7, 9, 3)), (3, at(8, 8, 3))], 3, &[]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Flags that ask for comparisons of the members' data.
+
+use super::time::duration;
+use crate::corruption::Checks;
+use anyhow::{Result, bail};
+use clap::{ArgAction, Args};
+use std::time::Duration;
+
+/// etcd's feature gates.
+const GATES: &[&str] = &[
+    "AllAlpha",
+    "AllBeta",
+    "CompactHashCheck",
+    "InitialCorruptCheck",
+    "LeaseCheckpoint",
+    "LeaseCheckpointPersist",
+    "SetMemberLocalAddr",
+    "StopGRPCServiceOnDefrag",
+    "TxnModeWriteWithSharedBuffer",
+];
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Corruption {
+    /// How often the leader compares the members' data, and raises the alarm CORRUPT for one that differs; 0: never
+    #[arg(long, alias = "experimental-corrupt-check-time", env = "ETCD_CORRUPT_CHECK_TIME", default_value = "0s")]
+    corrupt_check_time: String,
+    /// How often, with the feature gate CompactHashCheck, it does so after a compaction
+    #[arg(
+        long,
+        alias = "experimental-compact-hash-check-time",
+        env = "ETCD_COMPACT_HASH_CHECK_TIME",
+        default_value = "1m"
+    )]
+    compact_hash_check_time: String,
+    /// Features to turn on or off: InitialCorruptCheck=true (compare this member's data with the others' before it
+    /// serves), CompactHashCheck=true; etcd's others mean nothing here
+    #[arg(long, env = "ETCD_FEATURE_GATES", default_value = "")]
+    feature_gates: String,
+    /// As the feature gate InitialCorruptCheck
+    #[arg(long, env = "ETCD_EXPERIMENTAL_INITIAL_CORRUPT_CHECK", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    experimental_initial_corrupt_check: bool,
+    /// As the feature gate CompactHashCheck
+    #[arg(long, env = "ETCD_EXPERIMENTAL_COMPACT_HASH_CHECK_ENABLED", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    experimental_compact_hash_check_enabled: bool,
+}
+
+impl Corruption {
+    /// What they ask for.
+    pub fn checks(&self) -> Result<Checks> {
+        let second = Duration::from_secs(1);
+        let every = duration("corrupt-check-time", &self.corrupt_check_time, second)?;
+        let compacted = duration("compact-hash-check-time", &self.compact_hash_check_time, second)?;
+        if compacted.is_zero() {
+            bail!(
+                "--compact-hash-check-time must be >0 (set to {}): give a time like 1m",
+                self.compact_hash_check_time
+            );
+        }
+        let on = |gate: &str, flag: bool| Ok::<_, anyhow::Error>(flag || self.gate(gate)?);
+        let compare_compacted = on("CompactHashCheck", self.experimental_compact_hash_check_enabled)?;
+        Ok(Checks {
+            initial: on("InitialCorruptCheck", self.experimental_initial_corrupt_check)?,
+            every: (!every.is_zero()).then_some(every),
+            compacted_every: compare_compacted.then_some(compacted),
+        })
+    }
+
+    /// Whether a feature is turned on: what is said of it counts more than what is said of all.
+    fn gate(&self, wanted: &str) -> Result<bool> {
+        let (mut all, mut this) = (false, None);
+        for given in self.feature_gates.split(',').map(str::trim).filter(|given| !given.is_empty()) {
+            let Some((name, value)) = given.split_once('=') else {
+                bail!("--feature-gates: missing bool value for {given}: give {given}=true or {given}=false");
+            };
+            let (name, value) = (name.trim(), value.trim());
+            let Ok(on) = value.parse::<bool>() else {
+                bail!("--feature-gates: invalid value of {name}={value}: give true or false");
+            };
+            match name {
+                _ if !GATES.contains(&name) => {
+                    bail!("--feature-gates: unrecognized feature gate: {name}: there are {}", GATES.join(", "))
+                }
+                "AllAlpha" => all = on,
+                _ if name == wanted => this = Some(on),
+                _ => {}
+            }
+        }
+        Ok(this.unwrap_or(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::settings::Flags;
+    use clap::Parser;
+
+    fn checks(words: &[&str]) -> Result<Checks> {
+        let words = std::iter::once("kvstore").chain(words.iter().copied());
+        Flags::try_parse_from(words)?.serve.corruption.checks()
+    }
+
+    #[test]
+    fn members_are_compared_as_the_flags_say() {
+        let none = Checks::default();
+        assert_eq!(checks(&[]).unwrap(), none);
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(checks(&["--experimental-corrupt-check-time=1m"]).unwrap(), Checks { every: minute, ..none });
+        assert_eq!(checks(&["--corrupt-check-time=60s"]).unwrap(), Checks { every: minute, ..none });
+        let initial = Checks { initial: true, ..none };
+        assert_eq!(checks(&["--experimental-initial-corrupt-check"]).unwrap(), initial);
+        assert_eq!(checks(&["--feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=true"]).unwrap(), initial);
+        assert_eq!(checks(&["--feature-gates=InitialCorruptCheck=true,AllAlpha=false"]).unwrap(), initial);
+        assert_eq!(checks(&["--feature-gates=AllAlpha=true,CompactHashCheck=false"]).unwrap(), initial);
+        let compacted = Checks { compacted_every: minute, ..none };
+        assert_eq!(checks(&["--experimental-compact-hash-check-enabled"]).unwrap(), compacted);
+        assert_eq!(checks(&["--feature-gates=CompactHashCheck=true"]).unwrap(), compacted);
+        for (wrong, told) in [
+            ("--feature-gates=Nonsense=true", "unrecognized feature gate"),
+            ("--feature-gates=CompactHashCheck", "missing bool value"),
+            ("--feature-gates=CompactHashCheck=maybe", "true or false"),
+            ("--compact-hash-check-time=0", "must be >0"),
+            ("--corrupt-check-time=soon", "not a time"),
+        ] {
+            let said = checks(&[wrong]).unwrap_err().to_string();
+            assert!(said.contains(told), "{wrong}: {said}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The last frame of a log: torn by a crash, it is cut off; damaged later, the log is refused.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use kv_wal::{Contents, FileSystem, Wal, WalError, Writer, WrittenBy, look};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SEGMENT_BYTES: u64 = 8 << 10;
+const SECTOR: usize = 512;
+
+fn open(folder: &Path) -> Result<(Wal, Contents, Writer), WalError> {
+    Wal::open_on(Arc::new(FileSystem), folder, SEGMENT_BYTES, Arc::new(|_| {}))
+}
+
+fn carry_out(writer: &mut Writer) {
+    while let Some(mut frame) = writer.waiting() {
+        writer.write(&mut frame).unwrap();
+        writer.sync(&frame).unwrap();
+        frame.finish();
+        if let Some(spare) = writer.spare() {
+            spare.prepare();
+        }
+    }
+}
+
+/// Values with sectors of zeros, and zeros at their ends.
+fn value(index: u64) -> Bytes {
+    let mut value = vec![index as u8 | 6; 2_100];
+    value[300..1_500].fill(0);
+    value[2_000..].fill(0);
+    value.into()
+}
+
+fn append(wal: &Wal, writer: &mut Writer, index: u64) {
+    wal.append(vec![(index, value(index))], WrittenBy::Thread, Box::new(|| {}));
+    carry_out(writer);
+}
+
+fn newest(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "wal")).max().unwrap()
+}
+
+/// Where a segment's frames begin, and where the last one ends.
+fn frames(bytes: &[u8]) -> Vec<usize> {
+    let mut found = vec![0];
+    let mut at = 0;
+    while bytes.get(at).is_some_and(|byte| *byte != 0) {
+        let length = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+        at += (24 + length).next_multiple_of(8);
+        found.push(at);
+    }
+    found
+}
+
+/// A closed log, its newest segment, and where in that the last frame begins and ends.
+struct Closed {
+    _folder: tempfile::TempDir,
+    log: PathBuf,
+    segment: PathBuf,
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+    last: u64,
+}
+
+fn closed(recycled: bool) -> Closed {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let (wal, _, mut writer) = open(&log).unwrap();
+    let mut used = Vec::new();
+    let mut last = 0;
+    let mut next = || {
+        last += 1;
+        last
+    };
+    append(&wal, &mut writer, next());
+    if recycled {
+        for _ in 0..40 {
+            used.push(std::fs::metadata(newest(&log)).unwrap().ino());
+            let index = next();
+            append(&wal, &mut writer, index);
+            wal.purge(index - 1, Bytes::from_static(b"purged"), Box::new(|| {}));
+            carry_out(&mut writer);
+        }
+        let roll = used.last().copied();
+        while used.last().copied() == roll {
+            append(&wal, &mut writer, next());
+            used.push(std::fs::metadata(newest(&log)).unwrap().ino());
+        }
+        let now = used.pop().unwrap();
+        assert!(used.contains(&now), "the newest segment was not in use before");
+    }
+    append(&wal, &mut writer, next());
+    drop((wal, writer));
+    let segment = newest(&log);
+    let bytes = std::fs::read(&segment).unwrap();
+    let found = frames(&bytes);
+    let [.., begin, end] = found[..] else { panic!("{found:?}") };
+    Closed { _folder: folder, log, segment, bytes, begin, end, last }
+}
+
+#[test]
+fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
+    for recycled in [false, true] {
+        let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(recycled);
+        assert_eq!(look(&log).unwrap().entries.back().map(|(index, _)| *index), Some(last));
+        // All bits of the headers and of the end, one of each byte between them.
+        let between = begin + 48..end - 16;
+        let bits = (begin * 8..end * 8).filter(|bit| !between.contains(&(bit / 8)) || bit % 8 == bit / 8 % 8);
+        for bit in bits {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&segment, &bytes).unwrap();
+            let error = look(&log).err().unwrap_or_else(|| panic!("bit {bit} was not noticed, recycled {recycled}"));
+            let said = error.to_string();
+            assert!(said.contains(&format!("checksum mismatch in {} at byte {begin}", segment.display())), "{said}");
+            assert!(said.contains("kvstore snapshot restore"), "{said}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        // Not only looked at.
+        bytes[begin] ^= 1;
+        std::fs::write(&segment, &bytes).unwrap();
+        assert!(open(&log).is_err());
+    }
+}
+
+#[test]
+fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
+    for recycled in [false, true] {
+        let Closed { _folder, log, segment, bytes, begin, end, last } = closed(recycled);
+        let sectors: Vec<_> =
+            (begin / SECTOR..=(end - 1) / SECTOR).map(|n| begin.max(n * SECTOR)..end.min((n + 1) * SECTOR)).collect();
+        // Any combination of sectors that were written.
+        for written in 0..(1 << sectors.len()) - 1 {
+            let mut torn = bytes.clone();
+            for (number, sector) in sectors.iter().enumerate() {
+                if written & (1 << number) == 0 {
+                    torn[sector.clone()].fill(0);
+                }
+            }
+            if torn == bytes {
+                continue;
+            }
+            std::fs::write(&segment, &torn).unwrap();
+            let (wal, contents, mut writer) = open(&log).unwrap();
+            assert_eq!(contents.entries.back().map_or(last - 1, |(index, _)| *index), last - 1, "{written:b}");
+            let remains = torn[begin..].iter().any(|byte| *byte != 0);
+            assert_eq!(contents.torn.is_some(), remains, "{written:b}");
+            // Shorter than what was cut off: nothing of that may stay behind.
+            wal.append(vec![(last, Bytes::from_static(b"short"))], WrittenBy::Thread, Box::new(|| {}));
+            carry_out(&mut writer);
+            drop((wal, writer));
+            assert!(std::fs::read(&segment).unwrap()[begin + 64..].iter().all(|byte| *byte == 0), "{written:b}");
+            assert_eq!(look(&log).unwrap().entries.back().unwrap().1, "short");
+        }
+    }
+}
+
+/// Frames without a seal, in a segment that was in use before and not filled with zeros since.
+#[test]
+fn a_log_of_an_earlier_version_opens() {
+    let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(false);
+    for at in frames(&bytes) {
+        bytes[at + 12..at + 16].fill(0);
+    }
+    for (at, byte) in bytes[end..].iter_mut().enumerate() {
+        *byte = (at % 251) as u8;
+    }
+    bytes[begin + 30] ^= 1;
+    std::fs::write(&segment, &bytes).unwrap();
+    let (wal, contents, mut writer) = open(&log).unwrap();
+    assert!(contents.torn.is_some());
+    assert_eq!(contents.entries.len() as u64, last - 1);
+    append(&wal, &mut writer, last);
+    drop((wal, writer));
+    assert_eq!(look(&log).unwrap().entries.len() as u64, last);
+    let mut bytes = std::fs::read(&segment).unwrap();
+    assert!(bytes[end..].iter().all(|byte| *byte == 0));
+    bytes[begin + 30] ^= 1;
+    std::fs::write(&segment, &bytes).unwrap();
+    assert!(look(&log).is_err());
+}
+
+#[test]
+fn a_segment_without_its_head_is_refused() {
+    let Closed { _folder, log, segment, mut bytes, .. } = closed(true);
+    bytes.fill(0);
+    std::fs::write(&segment, &bytes).unwrap();
+    let said = look(&log).unwrap_err().to_string();
+    assert!(said.contains("at byte 0"), "{said}");
+}
