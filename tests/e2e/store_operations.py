@@ -34,6 +34,27 @@ def logged(member):
         return re.sub(r"\x1b\[[0-9;]*m", "", file.read())
 
 
+@check("operations/compacted-space-is-given-back", deadline=60)
+def space(c):
+    member = single(c)
+    size = "etcd_mvcc_db_total_size_in_bytes"
+    try:
+        for _ in range(60):
+            assert member.etcdctl("put", "large", text="v" * 1_000_000).returncode == 0
+        done = member.etcdctl("get", "large", "-w", "fields")
+        revision = next(line.split(" : ")[1] for line in done.stdout.splitlines() if '"Revision"' in line)
+        # Until everything is in the engine's files.
+        assert member.etcdctl("defrag", seconds=30).returncode == 0
+        before = metrics(member)[size]
+        assert member.etcdctl("compact", revision, "--physical").returncode == 0
+        assert member.etcdctl("defrag", seconds=30).returncode == 0
+        after = metrics(member)[size]
+        assert after < before - 50_000_000, f"{before:.0f} bytes became {after:.0f}"
+        assert len(member.get("large")) == 1_000_000
+    finally:
+        end([member])
+
+
 @check("operations/slow-requests-are-told-with-their-phases", deadline=60)
 def slow(c):
     member = single(c, "--warning-unary-request-duration=1ns", "--warning-apply-duration=1ns")

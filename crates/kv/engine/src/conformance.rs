@@ -86,6 +86,29 @@ fn fjall_conforms_and_keeps_what_it_flushed() {
 }
 
 #[test]
+fn space_of_removed_revisions_is_given_back() {
+    const ROWS: u32 = 48;
+    const ROW: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path(), Some(Kind::Fjall), 1 << 20).unwrap();
+    for row in 0..ROWS {
+        let mut batch = Batch::default();
+        batch.put(Table::Revisions, row.to_be_bytes().to_vec(), vec![b'v'; ROW]);
+        engine.write(batch).unwrap();
+    }
+    engine.give_back().unwrap();
+    let before = engine.size();
+    let mut batch = Batch::default();
+    (1..ROWS).for_each(|row| batch.delete(Table::Revisions, row.to_be_bytes().to_vec()));
+    engine.write(batch).unwrap();
+    engine.give_back().unwrap();
+    let after = engine.size();
+    assert!(after + 40 * ROW as u64 <= before, "{before} bytes became {after}");
+    assert_eq!(engine.get(Table::Revisions, &0_u32.to_be_bytes()).unwrap().unwrap().len(), ROW);
+    assert!(engine.get(Table::Revisions, &1_u32.to_be_bytes()).unwrap().is_none());
+}
+
+#[test]
 fn sled_conforms_and_keeps_what_it_flushed() {
     conforms_and_keeps_what_it_flushed(Kind::Sled, Kind::Fjall);
 }

@@ -12,11 +12,14 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A table in memory is written out at this size.
 const MEMTABLE_BYTES: u64 = 8 << 20;
 /// Bytes of journals after which tables are written out to let them go: the least there can be.
 const JOURNAL_BYTES: u64 = 64 << 20;
+/// For a table in memory to be written out; after it those that are there already are merged.
+const WRITTEN_OUT: Duration = Duration::from_secs(30);
 
 /// fjall in a folder of its own.
 pub struct FjallEngine {
@@ -124,6 +127,17 @@ impl Engine for FjallEngine {
 
     fn flush(&self) -> Result<(), EngineError> {
         self.db.persist(PersistMode::SyncData).map_err(|e| self.failed("flushed", &e))
+    }
+
+    /// Tables are merged by themselves only when so many new ones have come; after removals without writes that is never.
+    fn give_back(&self) -> Result<(), EngineError> {
+        let failed = |e| self.failed("written", &e);
+        self.revisions.rotate_memtable().map_err(failed)?;
+        let begin = Instant::now();
+        while self.revisions.sealed_memtable_count() > 0 && begin.elapsed() < WRITTEN_OUT {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.revisions.major_compact().map_err(failed)
     }
 
     fn clear(&self) -> Result<(), EngineError> {

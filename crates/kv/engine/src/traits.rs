@@ -135,6 +135,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns when everything written so far would survive a loss of power.
     fn flush(&self) -> Result<(), EngineError>;
 
+    /// Gives the space of what was removed back to the file system, where that needs more than removing it. Others read and
+    /// write meanwhile; it takes its time, so it is nothing for a thread on which others wait.
+    fn give_back(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Removes everything.
     fn clear(&self) -> Result<(), EngineError>;
 

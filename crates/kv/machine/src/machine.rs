@@ -235,6 +235,14 @@ impl Machine {
         self.storer.flush().await
     }
 
+    /// Returns when the space of what was removed until now is the file system's again. Nobody else waits for it.
+    pub async fn give_back(&self) -> Result<(), EngineError> {
+        self.storer.flush().await?;
+        let engine = self.engine.clone();
+        // Cancelled only when the process ends.
+        tokio::task::spawn_blocking(move || engine.give_back()).await.unwrap_or(Ok(()))
+    }
+
     /// Carries to the engine what waits for it, in a simulation. Whether there was anything.
     pub fn work_off(&self) -> bool {
         self.storer.work_off()

@@ -97,7 +97,7 @@ impl Store {
 
     /// Returns when the space of everything up to `revision` has been given back.
     pub async fn reclaimed_upto(&self, revision: i64) {
-        let mut reclaimed = self.reclaimed.subscribe();
+        let mut reclaimed = self.reclaimed();
         // The sender lives as long as the store.
         let _ = reclaimed.wait_for(|reclaimed| *reclaimed >= revision).await;
     }

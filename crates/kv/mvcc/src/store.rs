@@ -157,6 +157,11 @@ impl Store {
         self.revisions.subscribe()
     }
 
+    /// Follows the revision up to which compacted records were removed from the engine.
+    pub fn reclaimed(&self) -> watch::Receiver<i64> {
+        self.reclaimed.subscribe()
+    }
+
     /// Removes records from the engine behind the ones that still wait for it.
     pub(crate) fn reclaimed_records(&self, batch: kv_engine::Batch) -> Result<(), MvccError> {
         match self.deferred.get() {

@@ -24,6 +24,7 @@ mod quota;
 mod rebuild;
 mod settings;
 mod slow;
+mod space;
 mod start;
 mod streams;
 mod tasks;

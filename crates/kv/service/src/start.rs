@@ -218,6 +218,10 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_checks(&core, plan.checks, &tasks);
+    let space = core.shutdown.clone().run_until_cancelled_owned(crate::space::watch(core.clone()));
+    tasks.spawn("space", async move {
+        let _ = space.await;
+    });
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
     }

@@ -70,7 +70,7 @@ impl maintenance_server::Maintenance for Maintenance {
     /// Space is given back while serving: there is nothing to stop for.
     async fn defragment(&self, request: Request<DefragmentRequest>) -> Answer<DefragmentResponse> {
         self.admin(&request)?;
-        self.0.machine.flush().await.map_err(|e| Status::internal(e.to_string()))?;
+        self.0.machine.give_back().await.map_err(|e| Status::internal(e.to_string()))?;
         Ok(Response::new(DefragmentResponse { header: self.0.header() }))
     }
 
