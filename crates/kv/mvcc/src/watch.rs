@@ -17,6 +17,8 @@ use tokio::sync::{Notify, mpsc};
 const BATCH: usize = 1_000;
 /// Deliveries that may wait for a stream before its watchers are set aside.
 const MAX_WAITING: usize = 4_096;
+/// Bytes of large events count as much as a delivery: what waits for a stream is bounded in bytes, too.
+const BYTES: usize = 4 << 10;
 
 /// Which changes a watcher leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +89,14 @@ impl Inbound {
     /// What it counts for among what waits.
     fn weight(&self) -> usize {
         match self {
-            Inbound::Events { watches, .. } => watches.len(),
+            Inbound::Events { watches, events, .. } => weight(watches, events),
             Inbound::SetAside { .. } => 1,
         }
     }
+}
+
+fn weight(watches: &[i64], events: &[Arc<Event>]) -> usize {
+    watches.len() + events.iter().map(|event| event.record.len()).sum::<usize>() / BYTES
 }
 
 struct Stream {
@@ -269,13 +275,15 @@ impl Shared {
 
     fn deliver(&mut self, number: u64, watches: Vec<i64>, revision: i64, events: RevisionEvents) {
         let Some(stream) = self.streams.get(&number) else { return };
-        let waiting = stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
-        if waiting < MAX_WAITING {
+        // Nobody else adds to it meanwhile: this lock is held.
+        if stream.waiting.load(Ordering::Relaxed) < MAX_WAITING {
+            stream.waiting.fetch_add(weight(&watches, &events), Ordering::Relaxed);
             self.events += (watches.len() * events.len()) as u64;
             // A stream that is gone takes its watchers with it by itself.
             let _ = stream.sender.send(Inbound::Events { watches, revision, events });
             return;
         }
+        stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
         for watch in &watches {
             let _ = stream.sender.send(Inbound::SetAside { watch: *watch, from: revision });
         }
@@ -385,5 +393,42 @@ impl Drop for HubHandle {
         for key in mine {
             shared.leave(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::NoLeases;
+    use kv_engine::{Batch, Engine, MemoryEngine};
+    use proto_etcd::etcdserverpb::PutRequest;
+
+    const VALUE: usize = 1 << 20;
+
+    #[test]
+    fn who_reads_nothing_is_set_aside_before_much_memory_is_held() {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = Arc::new(Store::open(engine, 0).unwrap());
+        let hub = Hub::new(store.clone());
+        let mut stream = hub.connect();
+        let watcher = Watcher { key: Bytes::from_static(b"k"), end: Bytes::new(), filter: WatchFilter::default() };
+        assert!(stream.join(1, &watcher, store.revision() + 1));
+        let request = PutRequest { key: watcher.key.clone(), value: vec![b'v'; VALUE].into(), ..PutRequest::default() };
+        for _ in 0..100 {
+            let mut writer = store.writer();
+            writer.put(&request, &mut NoLeases).unwrap();
+            writer.commit(&mut Batch::default());
+            drop(writer);
+            hub.send_new();
+        }
+        let mut held = 0;
+        loop {
+            match stream.try_next().unwrap() {
+                Inbound::Events { .. } => held += VALUE,
+                Inbound::SetAside { .. } => break,
+            }
+        }
+        assert!(held <= 32 << 20, "{held} bytes were held");
     }
 }
