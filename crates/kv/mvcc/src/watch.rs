@@ -423,11 +423,8 @@ mod tests {
             hub.send_new();
         }
         let mut held = 0;
-        loop {
-            match stream.try_next().unwrap() {
-                Inbound::Events { .. } => held += VALUE,
-                Inbound::SetAside { .. } => break,
-            }
+        while let Inbound::Events { .. } = stream.try_next().unwrap() {
+            held += VALUE;
         }
         assert!(held <= 32 << 20, "{held} bytes were held");
     }
