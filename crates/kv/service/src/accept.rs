@@ -1,6 +1,7 @@
 //! The accept loop for clients: as everybody's, but for the authorities that old clients send.
 
 use crate::intake::Budget;
+use crate::settings::Connected;
 use crate::tolerant::Tolerant;
 use base_serve::{FirstBytes, Peer};
 use base_tls::rustls::ServerConfig;
@@ -38,13 +39,14 @@ pub(crate) async fn serve<S>(
     tls: Option<Arc<ServerConfig>>,
     service: S,
     intake: Arc<Budget>,
+    connected: Connected,
     shutdown: CancellationToken,
 ) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let http = Arc::new(builder());
+    let http = Arc::new(builder(connected));
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -67,17 +69,19 @@ pub(crate) async fn serve<S>(
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(DEADLINE).max_buf_size(64 << 10);
     http.http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(20_000)
+        .max_concurrent_streams(connected.streams)
         .max_header_list_size(64 << 10)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(8 << 20)
-        .keep_alive_interval(Some(Duration::from_secs(30)))
-        .keep_alive_timeout(Duration::from_secs(20));
+        .keep_alive_interval(connected.pings.map(|(interval, _)| interval));
+    if let Some((_, timeout)) = connected.pings {
+        http.http2().keep_alive_timeout(timeout);
+    }
     http
 }
 

@@ -4,6 +4,7 @@ use crate::accept::Connection;
 use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
+use crate::settings::Connected;
 use crate::slow::{self, Phase};
 use bytes::{Bytes, BytesMut};
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
@@ -35,6 +36,9 @@ pub(crate) struct Bounds {
     pub slow_apply: Duration,
     /// How much time a lease's checkpoint may be behind.
     pub checkpoint_every: Duration,
+    pub connected: Connected,
+    /// Whether the times of calls are among the metrics.
+    pub detailed_metrics: bool,
 }
 
 /// A running member.

@@ -2,6 +2,7 @@
 
 mod accept;
 mod alone;
+mod auto_tls;
 mod bootstrap;
 mod check;
 mod core;

@@ -113,12 +113,12 @@ pub(crate) async fn serve_clients(
     core: Arc<Core>,
     shutdown: CancellationToken,
 ) {
-    let (routes, intake) = (grpc::routes(&core).prepare(), core.intake.clone());
+    let (routes, intake, connected) = (grpc::routes(&core).prepare(), core.intake.clone(), core.bounds.connected);
     let service = service_fn(move |request: Request<Incoming>| {
         let (routes, core) = (routes.clone(), core.clone());
         async move { Ok::<_, Infallible>(client_request(routes, core, request).await) }
     });
-    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, intake, shutdown).await;
+    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, intake, connected, shutdown).await;
 }
 
 async fn client_request(routes: Routes, core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {

@@ -7,6 +7,7 @@ use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
 use crate::questions::Answers;
+use crate::settings::Connected;
 use crate::tasks::{self, Retention};
 use anyhow::Result;
 use base_task::Tasks;
@@ -133,6 +134,8 @@ impl Member {
             slow_request: Duration::MAX,
             slow_apply: Duration::MAX,
             checkpoint_every: tuning.checkpoint_every,
+            connected: Connected::default(),
+            detailed_metrics: true,
         };
         let (meters, jwt) = (Arc::default(), None);
         let parts =

@@ -166,6 +166,6 @@ impl Meters {
         );
         page.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes sent to clients.", count(&self.sent));
         peers::write(page, core.identity.member, &core.directory);
-        self.calls.write(page);
+        self.calls.write(page, core.bounds.detailed_metrics);
     }
 }

@@ -1,14 +1,18 @@
 //! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
 
+mod connections;
 mod corruption;
+mod file;
 mod passed_over;
 mod time;
 
 use crate::listen::{TlsFiles, Versions};
 use anyhow::{Result, bail};
-use base_telemetry::LogOptions;
+use base_telemetry::{LogFormat, LogOptions};
 use base_tls::rustls::version::{TLS12, TLS13};
 use clap::{ArgAction, Args, Parser, ValueEnum};
+pub(crate) use connections::Connected;
+use connections::{AutoTls, Connections};
 use corruption::Corruption;
 pub use passed_over::IGNORED_FLAGS;
 use passed_over::Refused;
@@ -37,7 +41,16 @@ pub(crate) const CLUSTER_VERSION: &str = "3.6";
 impl Flags {
     /// Where logs go.
     pub fn log(&self) -> LogOptions {
+        // What is wrong with the file is told where it is used.
+        if let Some((flags, _)) = self.serve.config_file.as_deref().and_then(|path| file::load(path).ok()) {
+            return flags.log();
+        }
         let mut log = self.log.clone();
+        match self.serve.log_format.as_deref() {
+            Some("json") => log.format = LogFormat::Json,
+            Some(_) => log.format = LogFormat::Text,
+            None => {}
+        }
         match self.serve.log_level.as_str() {
             "debug" => log.verbosity = log.verbosity.max(4),
             "warn" => log.levels = Some("warn"),
@@ -45,6 +58,20 @@ impl Flags {
             _ => {}
         }
         log
+    }
+
+    /// What counts: a configuration file, where one is given.
+    pub(crate) fn effective(self) -> Result<Flags> {
+        let Some(path) = self.serve.config_file.as_deref().filter(|_| self.command.is_none()) else { return Ok(self) };
+        let (flags, ignored) = file::load(path)?;
+        tracing::warn!(
+            path = %path.display(),
+            "the configuration is in a file; other command line flags and environment variables are ignored if provided"
+        );
+        for flag in ignored {
+            tracing::warn!("kvstore: flag {flag} has no meaning here and is ignored");
+        }
+        Ok(flags)
     }
 }
 
@@ -288,6 +315,19 @@ pub(crate) struct Serve {
     /// Accepted with a warning; the log is in the data folder
     #[arg(long, env = "ETCD_WAL_DIR", hide = true)]
     pub wal_dir: Option<PathBuf>,
+    /// etcd's configuration in a file of YAML; other flags and the environment do not count then
+    #[arg(long, env = "ETCD_CONFIG_FILE")]
+    pub config_file: Option<PathBuf>,
+    /// Level of detail of /metrics: extensive has the times of calls
+    #[arg(long, env = "ETCD_METRICS", default_value = "extensive", value_parser = ["basic", "extensive"])]
+    pub metrics: String,
+    /// Format of log lines, under etcd's name
+    #[arg(long, env = "ETCD_LOG_FORMAT", value_parser = ["json", "console"])]
+    pub log_format: Option<String>,
+    #[command(flatten)]
+    pub connections: Connections,
+    #[command(flatten)]
+    pub auto_tls: AutoTls,
     #[command(flatten)]
     pub corruption: Corruption,
     #[command(flatten)]
@@ -295,6 +335,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// Folder of log and state.
+    pub fn data_folder(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", self.name)))
+    }
+
     /// The versions of TLS that ports speak.
     fn versions(&self) -> Versions {
         const NEW: Versions = &[&TLS13];
@@ -368,5 +413,16 @@ mod tests {
         assert_eq!(levels("info"), (0, None));
         assert_eq!(levels("warn"), (0, Some("warn")));
         assert_eq!(levels("error"), (0, Some("error")));
+    }
+
+    #[test]
+    fn the_form_of_logs_has_etcds_name_too() {
+        let format = |words: &[&str]| {
+            let words = std::iter::once("kvstore").chain(words.iter().copied());
+            Flags::try_parse_from(words).unwrap().log().format
+        };
+        assert_eq!(format(&[]), LogFormat::Text);
+        assert_eq!(format(&["--log-format=json"]), LogFormat::Json);
+        assert_eq!(format(&["--log-format=console", "--logging-format=json"]), LogFormat::Text);
     }
 }

@@ -1,6 +1,7 @@
 //! Starting a member, in the order in which things depend on each other, and stopping it in reverse.
 
 use crate::alone;
+use crate::auto_tls;
 use crate::bootstrap::{self, Bootstrap};
 use crate::core::{Bounds, Core};
 use crate::corruption::{self, Checks};
@@ -31,6 +32,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Runs what the flags ask for.
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
+    let flags = flags.effective()?;
     match flags.command {
         Some(Subcommand::Snapshot(command)) => crate::offline::snapshot(command),
         Some(Subcommand::Check { data_dir, work_dir }) => {
@@ -89,6 +91,8 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
         )?,
         slow_apply: duration("warning-apply-duration", &flags.warning_apply_duration, Duration::from_nanos(1))?,
         checkpoint_every: CHECKPOINT_EVERY,
+        connected: flags.connections.connected()?,
+        detailed_metrics: flags.metrics == "extensive",
     })
 }
 
@@ -127,7 +131,6 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     if let Some(cluster) = &flags.initial_cluster {
         urls::parse_cluster(cluster)?;
     }
-    let data_dir = flags.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
     tasks::Retention::parse(flags)?;
     let client_ports = listen::bind(&client).await?;
     let peer_ports = listen::bind(&peer).await?;
@@ -143,7 +146,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         client_urls,
         peer_urls,
         initial_cluster,
-        data_dir,
+        data_dir: flags.data_folder(),
         bounds,
         checks,
         jwt,
@@ -190,6 +193,7 @@ fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) ->
 }
 
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
+    let flags = auto_tls::completed(flags)?;
     // The folder first: what is wrong with it is the more useful message.
     let mut plan = plan(&flags).await?;
     if flags.wal_dir.is_some() {

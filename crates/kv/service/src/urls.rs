@@ -9,7 +9,7 @@ pub(crate) struct ServerUrl {
     /// As given.
     pub text: String,
     pub secure: bool,
-    host: String,
+    pub host: String,
     pub port: u16,
 }
 

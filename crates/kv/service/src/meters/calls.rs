@@ -154,7 +154,8 @@ impl AllCalls {
         calls.took.observe(took);
     }
 
-    pub fn write(&self, page: &mut Page) {
+    /// `detailed`: with the time that calls took.
+    pub fn write(&self, page: &mut Page, detailed: bool) {
         let used = || {
             let all = self.0.iter().enumerate().map(|(at, calls)| (Call(at).labels(), calls));
             all.filter(|(_, calls)| calls.started.load(Ordering::Relaxed) > 0)
@@ -172,6 +173,9 @@ impl AllCalls {
                     page.labelled("grpc_server_handled_total", &labels, count as f64);
                 }
             }
+        }
+        if !detailed {
+            return;
         }
         page.head("grpc_server_handling_seconds", "Time until calls ended.", "histogram");
         for (labels, calls) in used() {

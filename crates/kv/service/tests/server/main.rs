@@ -1,6 +1,7 @@
 //! Whole members, started as the program starts them, and what clients see of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+mod flags;
 mod golden;
 mod hostile;
 mod member;

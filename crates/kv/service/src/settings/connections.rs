@@ -1,0 +1,80 @@
+//! Flags about connections.
+
+use super::time::duration;
+use anyhow::Result;
+use clap::{ArgAction, Args};
+use std::time::Duration;
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Connections {
+    /// Calls that a client's connection may have open at a time
+    #[arg(long, env = "ETCD_MAX_CONCURRENT_STREAMS", default_value_t = 20_000)]
+    max_concurrent_streams: u32,
+    /// How often a client that says nothing is asked whether it is still there; 0: never
+    #[arg(long, env = "ETCD_GRPC_KEEPALIVE_INTERVAL", default_value = "30s")]
+    grpc_keepalive_interval: String,
+    /// How long its answer may take before its connection is closed; 0: it is not asked
+    #[arg(long, env = "ETCD_GRPC_KEEPALIVE_TIMEOUT", default_value = "20s")]
+    grpc_keepalive_timeout: String,
+}
+
+/// Certificates that a member makes for itself.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct AutoTls {
+    /// Make a certificate for clients, where none is given: in DATA/fixtures/client
+    #[arg(long, env = "ETCD_AUTO_TLS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub auto_tls: bool,
+    /// The same for other members: in DATA/fixtures/peer
+    #[arg(long, env = "ETCD_PEER_AUTO_TLS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub peer_auto_tls: bool,
+    /// Years that such certificates are valid
+    #[arg(long, env = "ETCD_SELF_SIGNED_CERT_VALIDITY", default_value_t = 1)]
+    pub self_signed_cert_validity: u32,
+}
+
+/// What a client's connection may do, and when it is taken for dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Connected {
+    pub streams: u32,
+    /// How often it is asked, and how long it may take to answer.
+    pub pings: Option<(Duration, Duration)>,
+}
+
+impl Default for Connected {
+    fn default() -> Self {
+        Connected { streams: 20_000, pings: Some((Duration::from_secs(30), Duration::from_secs(20))) }
+    }
+}
+
+impl Connections {
+    /// What they say.
+    pub fn connected(&self) -> Result<Connected> {
+        let second = Duration::from_secs(1);
+        let interval = duration("grpc-keepalive-interval", &self.grpc_keepalive_interval, second)?;
+        let timeout = duration("grpc-keepalive-timeout", &self.grpc_keepalive_timeout, second)?;
+        let pings = (!interval.is_zero() && !timeout.is_zero()).then_some((interval, timeout));
+        Ok(Connected { streams: self.max_concurrent_streams, pings })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::settings::Flags;
+    use clap::Parser;
+
+    fn connected(words: &[&str]) -> Connected {
+        let words = std::iter::once("kvstore").chain(words.iter().copied());
+        Flags::try_parse_from(words).unwrap().serve.connections.connected().unwrap()
+    }
+
+    #[test]
+    fn either_time_turns_pings_off() {
+        assert_eq!(connected(&[]), Connected::default());
+        assert_eq!(connected(&["--grpc-keepalive-interval=0"]).pings, None);
+        assert_eq!(connected(&["--grpc-keepalive-timeout=0s"]).pings, None);
+        let some = connected(&["--grpc-keepalive-interval=2h", "--max-concurrent-streams=7"]);
+        assert_eq!((some.streams, some.pings.unwrap().0), (7, Duration::from_secs(7_200)));
+    }
+}

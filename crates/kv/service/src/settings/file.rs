@@ -1,0 +1,158 @@
+//! `--config-file`: etcd's YAML, whose keys are the names of flags, with a section each for the TLS of clients and of members.
+//!
+//! As with etcd, with such a file nothing else counts: neither other flags nor the environment. Unlike with etcd, a key that
+//! is no flag is refused.
+
+use super::{Flags, IGNORED_FLAGS};
+use anyhow::{Context, Result, bail};
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches};
+use serde_yaml::Value;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// More than any such file needs.
+const LONGEST: u64 = 1 << 20;
+/// Times, which etcd's files have in nanoseconds where they are numbers.
+const TIMES: &[&str] = &[
+    "compact-hash-check-time",
+    "corrupt-check-time",
+    "experimental-compact-hash-check-time",
+    "experimental-corrupt-check-time",
+    "experimental-warning-apply-duration",
+    "experimental-warning-unary-request-duration",
+    "experimental-watch-progress-notify-interval",
+    "grpc-keepalive-interval",
+    "grpc-keepalive-timeout",
+    "warning-apply-duration",
+    "warning-unary-request-duration",
+    "watch-progress-notify-interval",
+];
+
+/// The flags that a file stands for, and those in it that have no meaning here.
+pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
+    let told = || format!("--config-file {}", path.display());
+    let length = std::fs::metadata(path).with_context(told)?.len();
+    if length > LONGEST {
+        bail!("--config-file {} is {length} bytes long: it can't be a configuration", path.display());
+    }
+    let text = std::fs::read_to_string(path).with_context(told)?;
+    parse(&text).with_context(told)
+}
+
+fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
+    let words = std::iter::once("kvstore".to_owned()).chain(words(text)?).map(OsString::from);
+    let accepted = base_cli::accept_upstream_flags(words, IGNORED_FLAGS);
+    let command = Flags::command().mut_args(|argument| argument.env(Resettable::Reset));
+    let matches = command.try_get_matches_from(accepted.arguments).map_err(|error| {
+        let text = error.render().to_string();
+        anyhow::anyhow!("{}", text.trim_start_matches("error: ").lines().next().unwrap_or_default())
+    })?;
+    Ok((Flags::from_arg_matches(&matches)?, accepted.ignored))
+}
+
+/// A flag for each key.
+fn words(text: &str) -> Result<Vec<String>> {
+    let mapping = match serde_yaml::from_str(text)? {
+        Value::Mapping(mapping) => mapping,
+        Value::Null => return Ok(Vec::new()),
+        _ => bail!("it has no keys: write NAME-OF-FLAG: VALUE on each line"),
+    };
+    let mut words = Vec::new();
+    for (key, value) in &mapping {
+        let key = key.as_str().context("a key is no text")?;
+        match (key, value) {
+            ("client-transport-security", Value::Mapping(section)) => secure("", section, &mut words)?,
+            ("peer-transport-security", Value::Mapping(section)) => secure("peer-", section, &mut words)?,
+            ("config-file", _) => bail!("config-file in a configuration file: put everything into one"),
+            _ => word(key, value, &mut words)?,
+        }
+    }
+    Ok(words)
+}
+
+/// The TLS of clients or members.
+fn secure(prefix: &str, section: &serde_yaml::Mapping, words: &mut Vec<String>) -> Result<()> {
+    for (key, value) in section {
+        let key = key.as_str().context("a key is no text")?;
+        let flag = match key {
+            "allowed-cn" | "allowed-hostname" if prefix.is_empty() => format!("client-cert-{key}"),
+            "allowed-cn" | "allowed-hostname" => format!("{prefix}cert-{key}"),
+            _ => format!("{prefix}{key}"),
+        };
+        word(&flag, value, words)?;
+    }
+    Ok(())
+}
+
+fn word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
+    let text = match value {
+        Value::Sequence(several) => several.iter().map(|one| scalar(flag, one)).collect::<Result<Vec<_>>>()?.join(","),
+        Value::Number(number) if TIMES.contains(&flag) => format!("{number}ns"),
+        _ => scalar(flag, value)?,
+    };
+    // What is left empty is not given.
+    if !text.is_empty() {
+        words.push(format!("--{flag}={text}"));
+    }
+    Ok(())
+}
+
+fn scalar(flag: &str, value: &Value) -> Result<String> {
+    Ok(match value {
+        Value::Null => String::new(),
+        Value::Bool(on) => on.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        _ => bail!("{flag} has a value that is no text, number or list of them"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn keys_are_flags() {
+        let file = "name: m1\nquota-backend-bytes: 0\nlog-outputs: [stderr]\ndiscovery:\ncors:\n\
+                    client-transport-security:\n  cert-file: c.crt\n  client-cert-auth: false\n  trusted-ca-file:\n\
+                    peer-transport-security:\n  auto-tls: true\n  allowed-cn: [m]\n\
+                    warning-apply-duration: 200000000\ncorrupt-check-time: 1m\nheartbeat-interval: 50\n";
+        assert_eq!(
+            words(file).unwrap(),
+            [
+                "--name=m1",
+                "--quota-backend-bytes=0",
+                "--log-outputs=stderr",
+                "--cert-file=c.crt",
+                "--client-cert-auth=false",
+                "--peer-auto-tls=true",
+                "--peer-cert-allowed-cn=m",
+                "--warning-apply-duration=200000000ns",
+                "--corrupt-check-time=1m",
+                "--heartbeat-interval=50",
+            ]
+        );
+        let (flags, ignored) = parse(file).unwrap();
+        assert_eq!((flags.serve.name.as_str(), flags.serve.heartbeat_interval), ("m1", 50));
+        assert_eq!(ignored, ["--log-outputs"]);
+        assert_eq!(words("").unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_no_flag_is_refused_by_name() {
+        for (file, told) in [
+            ("nmae: m1", "--nmae"),
+            ("- a", "no keys"),
+            ("name: {a: b}", "name has a value"),
+            ("config-file: other", "config-file"),
+            ("heartbeat-interval: soon", "--heartbeat-interval"),
+            ("client-transport-security: {allowed-cn: [x]}", "--client-cert-allowed-cn"),
+            ("a: [", "line"),
+        ] {
+            let said = format!("{:#}", parse(file).unwrap_err());
+            assert!(said.contains(told), "{file}: {said}");
+        }
+    }
+}
