@@ -24,7 +24,9 @@ fn table() -> Table {
 }
 
 fn metadata() -> Metadata {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    // Not the folder that this was compiled in: clones may share what they build.
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
+    let manifest = Path::new(&folder).join("../../Cargo.toml");
     MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata")
 }
 

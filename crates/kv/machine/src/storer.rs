@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Entries that may wait: a full queue slows applying down, so memory stays bounded.
 const QUEUE: usize = 1_024;
@@ -27,7 +27,8 @@ type Job = Box<dyn FnOnce(&dyn Engine) + Send>;
 
 enum Order {
     Store(Work),
-    Remove(Batch),
+    /// These rows; who waits for that hears of it.
+    Remove(Batch, OwnedSemaphorePermit),
     Flush(oneshot::Sender<Result<(), EngineError>>),
     /// Finish.
     Stop,
@@ -107,9 +108,9 @@ impl Storer {
 
     pub fn removals(&self) -> Defer {
         let inlet = self.inlet.clone();
-        Box::new(move |batch| {
+        Box::new(move |batch, turn| {
             if let Some(inlet) = &inlet {
-                inlet.put(Order::Remove(batch));
+                inlet.put(Order::Remove(batch, turn));
             }
         })
     }
@@ -162,13 +163,17 @@ impl Worker {
         let mut batch = Batch::default();
         let mut revision = 0;
         let mut after = None;
+        let mut turns = Vec::new();
         while let Some(order) = next.take() {
             match order {
                 Order::Store(work) => {
                     batch.append(work.batch);
                     revision = work.revision;
                 }
-                Order::Remove(removals) => batch.append(removals),
+                Order::Remove(removals, turn) => {
+                    batch.append(removals);
+                    turns.push(turn);
+                }
                 other => {
                     after = Some(other);
                     break;
@@ -179,6 +184,7 @@ impl Worker {
             }
         }
         write(&**engine, store, &**on_store, batch, revision);
+        drop(turns);
         match after {
             Some(Order::Flush(sender)) => {
                 let _ = sender.send(engine.flush());

@@ -6,6 +6,7 @@ use kv_engine::{Batch, Table};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// Keys looked at, and revisions taken out, per step at most: the write lock is held for as long as these take.
@@ -59,7 +60,9 @@ impl Store {
     async fn reclaim_upto(&self, revision: i64) -> Result<(), MvccError> {
         let mut from = Some(Box::<[u8]>::default());
         while let Some(key) = from {
-            from = match self.reclaim_step(revision, &key)? {
+            // Never closed.
+            let Ok(turn) = self.steps.clone().acquire_owned().await else { return Ok(()) };
+            from = match self.reclaim_step(revision, &key, turn)? {
                 Step::Next(key) => Some(key),
                 Step::Last => None,
                 Step::Held => {
@@ -75,7 +78,7 @@ impl Store {
     }
 
     /// One step from `key` on; returns where the next one begins.
-    fn reclaim_step(&self, revision: i64, key: &[u8]) -> Result<Step, MvccError> {
+    fn reclaim_step(&self, revision: i64, key: &[u8], turn: OwnedSemaphorePermit) -> Result<Step, MvccError> {
         let (taken, next) = {
             let mut state = self.state.write();
             if self.pins.load(Ordering::Acquire) > 0 {
@@ -90,7 +93,7 @@ impl Store {
             batch.delete(Table::Revisions, mark.key());
         }
         if !batch.is_empty() {
-            self.reclaimed_records(batch)?;
+            self.reclaimed_records(batch, turn)?;
         }
         Ok(next.map_or(Step::Last, Step::Next))
     }
@@ -108,6 +111,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::NoLeases;
+    use crate::store::WAITING_STEPS;
     use bytes::Bytes;
     use kv_engine::{Engine, MemoryEngine};
     use parking_lot::Mutex;
@@ -138,7 +142,7 @@ mod tests {
         let store = hot();
         let steps = Arc::new(Mutex::new(Vec::new()));
         let (seen, engine) = (steps.clone(), store.engine.clone());
-        store.defer_removals(Box::new(move |batch| {
+        store.defer_removals(Box::new(move |batch, _turn| {
             seen.lock().push(batch.len());
             engine.write(batch).unwrap();
         }));
@@ -152,5 +156,27 @@ mod tests {
         assert_eq!(steps.iter().sum::<usize>() as i64, REVISIONS - 2);
         let request = RangeRequest { key: Bytes::from_static(b"hot"), revision: REVISIONS, ..RangeRequest::default() };
         assert_eq!(store.range(&request).unwrap().0.kvs[0].mod_revision, REVISIONS);
+    }
+
+    #[tokio::test]
+    async fn removals_do_not_pile_up_before_the_engine() {
+        let store = hot();
+        let waiting = Arc::new(Mutex::new(Vec::new()));
+        let taken = waiting.clone();
+        store.defer_removals(Box::new(move |_, turn| taken.lock().push(turn)));
+        let engine_is_slow = async {
+            for round in 1..=5 {
+                for _ in 0..1_000 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(waiting.lock().len(), WAITING_STEPS, "round {round}");
+                waiting.lock().clear();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = engine_is_slow => {}
+            ended = store.reclaim_forever() => panic!("{ended:?}"),
+        }
     }
 }

@@ -15,7 +15,7 @@ use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
 use proto_etcd::mvccpb::KeyValue;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// Keys of the `Meta` table that belong here.
 pub(crate) const META_COMPACTED: &[u8] = b"compacted";
@@ -70,6 +70,7 @@ pub struct Store {
     revisions: watch::Sender<i64>,
     value_budget: usize,
     deferred: OnceLock<Defer>,
+    pub(crate) steps: Arc<Semaphore>,
 }
 
 /// The answer to a range request, its pairs encoded.
@@ -85,8 +86,11 @@ pub struct Records {
     pub revision: i64,
 }
 
-/// Takes removals.
-pub type Defer = Box<dyn Fn(kv_engine::Batch) + Send + Sync>;
+/// Takes removals. The permit is let go when the engine has them.
+pub type Defer = Box<dyn Fn(kv_engine::Batch, OwnedSemaphorePermit) + Send + Sync>;
+
+/// Steps whose removals may wait for the engine: more of them would stand before what is applied meanwhile.
+pub(crate) const WAITING_STEPS: usize = 4;
 
 impl Store {
     /// Rebuilds the index from an engine. `value_budget` bounds the newest values kept in memory, in bytes.
@@ -104,6 +108,7 @@ impl Store {
             replacements: AtomicU64::new(0),
             value_budget,
             deferred: OnceLock::new(),
+            steps: Arc::new(Semaphore::new(WAITING_STEPS)),
         };
         store.reclaim.notify_one();
         Ok(store)
@@ -163,9 +168,13 @@ impl Store {
     }
 
     /// Removes records from the engine behind the ones that still wait for it.
-    pub(crate) fn reclaimed_records(&self, batch: kv_engine::Batch) -> Result<(), MvccError> {
+    pub(crate) fn reclaimed_records(
+        &self,
+        batch: kv_engine::Batch,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<(), MvccError> {
         match self.deferred.get() {
-            Some(defer) => defer(batch),
+            Some(defer) => defer(batch, turn),
             None => self.engine.write(batch)?,
         }
         Ok(())
