@@ -203,13 +203,27 @@ def corrupt_log(c):
     usable(store)
 
 
-def torn_tail(c):
+def with_a_last_write(c):
     store = filled(c)
     with store:
         assert store.put("last", "the very last write")
         store.kill()
-    flip(log_of(store), b"the very last write", last=True)
+    return store
+
+
+def torn_tail(c):
+    store = with_a_last_write(c)
+    with open(log_of(store), "r+b") as file:
+        file.truncate(file.read().rfind(b"the very last write") + 8)
     usable(store)
+
+
+def damaged_tail(c):
+    """What was written whole may have been acknowledged: it is not cut off."""
+    store = with_a_last_write(c)
+    path = log_of(store)
+    flip(path, b"the very last write", last=True)
+    refused(store.argv(), path, "corrupt", "byte", "restore", seconds=30)
 
 
 def missing_segment(c):
@@ -299,6 +313,6 @@ def unreadable(c):
 
 def checks():
     for function, deadline in ((flags, 60), (busy_port, 30), (newer, 60), (another_member, 90), (another_cluster, 90),
-                               (folder_of_etcd, 30), (in_use, 30), (corrupt_log, 60), (torn_tail, 60),
+                               (folder_of_etcd, 30), (in_use, 30), (corrupt_log, 60), (torn_tail, 60), (damaged_tail, 60),
                                (missing_segment, 120), (full_disk, 180), (no_room_at_all, 60), (unreadable, 30)):
         check(f"badinput/kvstore/{function.__name__.replace('_', '-')}", deadline)(function)
