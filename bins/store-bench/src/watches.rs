@@ -68,7 +68,9 @@ struct Lane {
 }
 
 /// A connection whose watcher sees large values and never reads them, until it is dropped.
-pub struct Stalled(#[allow(dead_code, reason = "it is held, not used")] Lane);
+pub struct Stalled {
+    _held: Lane,
+}
 
 fn watched(key: usize) -> String {
     format!("watched/{key:04}")
@@ -167,7 +169,8 @@ impl Watchers {
 
     /// A watcher on a connection of its own, for what is put beside, that reads nothing more.
     pub async fn stalled(&self) -> Result<Stalled> {
-        Ok(Stalled(Lane::open(&self.address, &[vec![create(large(0), large(LARGE_KEYS))]]).await?))
+        let requests = [vec![create(large(0), large(LARGE_KEYS))]];
+        Ok(Stalled { _held: Lane::open(&self.address, &requests).await? })
     }
 }
 

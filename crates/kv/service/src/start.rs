@@ -221,11 +221,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
-    tasks::spawn_checks(&core, plan.checks, &tasks);
-    let space = core.shutdown.clone().run_until_cancelled_owned(crate::space::watch(core.clone()));
-    tasks.spawn("space", async move {
-        let _ = space.await;
-    });
+    tasks::spawn_upkeep(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
     }

@@ -78,8 +78,9 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
     Ok(())
 }
 
-/// Starts comparing the members, as far as that is asked for.
-pub(crate) fn spawn_checks(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
+/// Starts what goes over all of the data: merging files, and comparing the members as far as that is asked for.
+pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
+    task!(core, tasks, "space", crate::space::watch(core.clone()));
     if let Some(every) = checks.every {
         task!(core, tasks, "comparison", corruption::compare(core.clone(), every));
     }
