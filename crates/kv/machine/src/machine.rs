@@ -337,12 +337,14 @@ impl Machine {
         alarm_list(&self.replicated.read())
     }
 
-    /// Works with the leases, and wakes whoever waits for a deadline.
+    /// Works with the leases, and wakes whoever waits for a deadline, if one came that is sooner. One that became later is
+    /// found out at its time: renewals would wake him all the time.
     pub fn leases<T>(&self, work: impl FnOnce(&mut Leases) -> T) -> T {
         let mut leases = self.leases.lock();
         let before = leases.next_deadline();
         let result = work(&mut leases);
-        if leases.next_deadline() != before {
+        let next = leases.next_deadline();
+        if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.lease_changed.notify_one();
         }
         result
@@ -352,7 +354,7 @@ impl Machine {
         self.lease_changed.notify_one();
     }
 
-    /// Returns when the next lease's deadline may have changed.
+    /// Returns when the next lease's deadline may be sooner than before.
     pub async fn lease_changed(&self) {
         self.lease_changed.notified().await;
     }

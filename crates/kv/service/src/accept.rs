@@ -1,5 +1,6 @@
 //! The accept loop for clients: as everybody's, but for the authorities that old clients send.
 
+use crate::corked::{self, Calls};
 use crate::intake::Budget;
 use crate::settings::Connected;
 use crate::tolerant::Tolerant;
@@ -76,6 +77,8 @@ fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(connected.streams)
         .max_header_list_size(64 << 10)
+        // No client of gRPC looks at it, and it is compared with what was sent before, for each call.
+        .auto_date_header(false)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(8 << 20)
         .keep_alive_interval(connected.pings.map(|(interval, _)| interval));
@@ -142,12 +145,14 @@ where
 {
     let addr = from.peer.addr;
     let io = Tolerant::new(FirstBytes::new(io, DEADLINE));
+    let calls = Calls::default();
+    let counted = calls.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(from.clone());
-        service.call(request)
+        counted.clone().during(service.call(request))
     });
-    let connection = http.serve_connection(TokioIo::new(io), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
+    let work = |io| watcher.watch(http.serve_connection(TokioIo::new(io), service).into_owned());
+    if let Some(Err(error)) = corked::drive(io, calls, work).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
     }
 }

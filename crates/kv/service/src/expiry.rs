@@ -28,8 +28,11 @@ pub(crate) async fn run(core: Arc<Core>) {
         };
         tokio::select! {
             () = sleep_until(deadline.into()) => {
-                expire(&core).await;
-                sleep(STEP).await;
+                // It may have been renewed meanwhile.
+                if core.machine.leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
+                    expire(&core).await;
+                    sleep(STEP).await;
+                }
             }
             () = core.machine.lease_changed() => {}
             () = sleep_until(checkpoint) => {

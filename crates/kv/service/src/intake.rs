@@ -87,11 +87,16 @@ impl Held {
         Ok(())
     }
 
-    /// Some of it is done with.
-    pub fn less(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.budget.give_back(bytes);
+    /// This much is held now.
+    pub fn now(&mut self, bytes: usize) -> Result<(), Status> {
+        if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
+            return self.more(more);
+        }
+        if bytes < self.bytes {
+            self.budget.give_back(self.bytes - bytes);
+            self.bytes = bytes;
+        }
+        Ok(())
     }
 }
 
@@ -180,8 +185,8 @@ mod tests {
             assert!(held.more(1).is_err());
         }
         held.truncate(1);
-        held.iter_mut().for_each(|held| held.less(10));
-        assert!(held.iter_mut().all(|held| held.more(11).is_err() && held.more(10).is_ok()));
+        assert!(held.iter_mut().all(|held| held.now(CONNECTION - 10).is_ok()));
+        assert!(held.iter_mut().all(|held| held.more(11).is_err() && held.now(CONNECTION).is_ok()));
         held.clear();
         assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
     }

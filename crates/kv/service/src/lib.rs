@@ -6,6 +6,7 @@ mod auto_tls;
 mod bootstrap;
 mod check;
 mod core;
+mod corked;
 mod corruption;
 mod describe;
 mod expiry;

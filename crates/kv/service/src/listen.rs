@@ -14,6 +14,7 @@ use base_serve::Options;
 use base_tls::rustls::SupportedProtocolVersion;
 use base_tls::{ClientAuth, ServerTls};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
@@ -115,44 +116,64 @@ pub(crate) async fn serve_clients(
 ) {
     let (routes, intake, connected) = (grpc::routes(&core).prepare(), core.intake.clone(), core.bounds.connected);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (routes, core) = (routes.clone(), core.clone());
-        async move { Ok::<_, Infallible>(client_request(routes, core, request).await) }
+        let answer = client_request(&routes, &core, request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, intake, connected, shutdown).await;
 }
 
-async fn client_request(routes: Routes, core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
-    if !is_grpc(request.headers()) {
-        return http_pages::answer(&core, &request).await.map(|body| Body::new(body.map_err(|never| match never {})));
+fn client_request(routes: &Routes, core: &Arc<Core>, request: Request<Incoming>) -> BoxFuture<'static, Response<Body>> {
+    if is_grpc(request.headers()) {
+        return grpc_request(routes, core, request);
     }
-    grpc_request(routes, core, request).await
+    let core = core.clone();
+    Box::pin(async move {
+        http_pages::answer(&core, &request).await.map(|body| Body::new(body.map_err(|never| match never {})))
+    })
 }
 
 /// Answers a call.
-pub(crate) async fn grpc_request<B: RequestBody>(
-    routes: Routes,
+pub(crate) fn grpc_request<B: RequestBody>(
+    routes: &Routes,
+    core: &Arc<Core>,
+    request: Request<B>,
+) -> BoxFuture<'static, Response<Body>> {
+    let login = unary::token(request.headers()).filter(|_| core.machine.auth(|auth| auth.enabled));
+    let answer = grpc_answer(routes, core.clone(), request);
+    let Some(token) = login else { return answer };
+    let core = core.clone();
+    Box::pin(async move {
+        core.login_applied(&token).await;
+        answer.await
+    })
+}
+
+/// Each kind of call has a box of its own: in one that fits them all, the most frequent ones would be copied about with the
+/// room that the rarest needs.
+fn grpc_answer<B: RequestBody>(
+    routes: &Routes,
     core: Arc<Core>,
     request: Request<B>,
-) -> Response<Body> {
-    if let Some(token) = unary::token(request.headers())
-        && core.machine.auth(|auth| auth.enabled)
-    {
-        core.login_applied(&token).await;
-    }
+) -> BoxFuture<'static, Response<Body>> {
     if let Some(method) = unary::method(&request) {
-        return unary::answer(core, method, request).await;
+        return Box::pin(unary::answer(core, method, request));
     }
-    let end = Ended::new(core.clone(), Call::of(request.uri().path()));
     let by_hand = match request.uri().path() {
         _ if unary::compressed(request.headers()) => None,
         grpc::watch::PATH => Some(grpc::watch::watch as Streamed<B>),
         grpc::lease::PATH => Some(grpc::lease::keep_alive as Streamed<B>),
         _ => None,
     };
-    if let Some(answer) = by_hand {
-        let response = answer(&core, request).unwrap_or_else(Status::into_http);
-        return watched(end, response);
-    }
+    let Some(streamed) = by_hand else { return Box::pin(routed(routes.clone(), core, request)) };
+    Box::pin(async move {
+        let end = Ended::new(core.clone(), Call::of(request.uri().path()));
+        watched(end, streamed(&core, request).unwrap_or_else(Status::into_http))
+    })
+}
+
+/// Answers a call as the framework does.
+async fn routed<B: RequestBody>(routes: Routes, core: Arc<Core>, request: Request<B>) -> Response<Body> {
+    let end = Ended::new(core.clone(), Call::of(request.uri().path()));
     let span = tracing::debug_span!("call", method = request.uri().path());
     let held = Held::of(&core, request.extensions());
     let routed = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));

@@ -92,7 +92,7 @@ pub struct ClientService {
 impl ClientService {
     /// Answers one.
     pub async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
-        crate::listen::grpc_request(self.routes, self.core, request).await
+        crate::listen::grpc_request(&self.routes, &self.core, request).await
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::core::Core;
 use crate::meters::Call;
+use futures::FutureExt;
 use std::cell::Cell;
 use std::fmt::Write;
 use std::time::Duration;
@@ -86,13 +87,10 @@ pub(crate) fn passed_at(phase: Phase, at: Instant) {
     });
 }
 
-/// Carries out a call and returns its notes with what came of it.
-pub(crate) async fn followed<T>(call: impl Future<Output = T>) -> (T, Notes) {
-    let noted = async {
-        let result = call.await;
-        (result, NOTES.with(Cell::get))
-    };
-    NOTES.scope(Cell::new(Notes::new()), noted).await
+/// Carries out a call and returns its notes with what came of it. The call is moved in as it is: as an async function, this
+/// would have room for it three times.
+pub(crate) fn followed<T>(call: impl Future<Output = T>) -> impl Future<Output = (T, Notes)> {
+    NOTES.scope(Cell::new(Notes::new()), call.map(|result| (result, NOTES.with(Cell::get))))
 }
 
 /// Logs a call that took long. `describe` is asked for its request and answer only then.

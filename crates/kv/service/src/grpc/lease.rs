@@ -13,6 +13,7 @@ use proto_etcd::etcdserverpb::{
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,
 };
+use std::pin::pin;
 use std::sync::Arc;
 use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
@@ -100,20 +101,22 @@ pub(crate) fn keep_alive<B: RequestBody>(
     let held = Held::of(core, &parts.extensions);
     let caller = unary::caller(core, parts)?;
     core.machine.check_known(&caller).map_err(status)?;
-    let (sender, response) = streams::response();
-    tokio::spawn(renew_all(core.clone(), Requests::new(core.clone(), held, body), sender));
-    Ok(response)
+    let requests = Requests::new(core.clone(), held, body);
+    let core = core.clone();
+    Ok(streams::response(|answers| renew_all(core, requests, answers)))
 }
 
 async fn renew_all<B: RequestBody>(
     core: Arc<Core>,
     mut requests: Requests<LeaseKeepAliveRequest, B>,
-    sender: streams::Sender,
+    answers: streams::Answers,
 ) {
+    let mut end = pin!(core.shutdown.cancelled());
     loop {
         let next = tokio::select! {
+            biased;
             next = requests.message() => next,
-            () = core.shutdown.cancelled() => return,
+            () = &mut end => return,
         };
         let answer = match next {
             Ok(Some(LeaseKeepAliveRequest { id })) => match questions::renew(&core, id).await {
@@ -124,7 +127,8 @@ async fn renew_all<B: RequestBody>(
             Err(refused) => Err(refused),
         };
         let over = answer.is_err();
-        if sender.send(answer).await.is_err() || over {
+        answers.send(answer).await;
+        if over {
             return;
         }
     }

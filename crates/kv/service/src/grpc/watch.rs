@@ -22,10 +22,9 @@ pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Re
     let (parts, body) = request.into_parts();
     let held = Held::of(core, &parts.extensions);
     let caller = unary::caller(core, parts)?;
-    let (sender, response) = streams::response();
-    let stream = WatchStream::new(core.clone(), caller, token, sender);
-    tokio::spawn(stream.run(Requests::new(core.clone(), held, body)));
-    Ok(response)
+    let requests = Requests::new(core.clone(), held, body);
+    let core = core.clone();
+    Ok(streams::response(|answers| WatchStream::new(core, caller, token, answers).run(requests)))
 }
 
 /// The Watch service as the framework has it: for what is refused.

@@ -1,10 +1,10 @@
 //! One stream of watches.
 //!
-//! A watcher is joined to the hub, or behind and read on from history here. Everything for a watcher passes through this
-//! task in order, so that nothing is repeated, left out or out of place.
+//! A watcher is joined to the hub, or behind and read on from history here. Everything for a watcher passes through here
+//! in order, so that nothing is repeated, left out or out of place.
 
 use crate::core::{Core, status};
-use crate::streams::{RequestBody, Requests, Sender};
+use crate::streams::{Answers, PREFIX, RequestBody, Requests};
 use crate::unary;
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Caller, Refusal};
@@ -15,9 +15,11 @@ use proto_etcd::etcdserverpb::watch_request::RequestUnion;
 use proto_etcd::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse};
 use proto_etcd::mvccpb;
 use proto_etcd::mvccpb::event::EventType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
+use tonic::Status;
 
 /// Identifier of no watcher in particular.
 const NONE: i64 = -1;
@@ -31,6 +33,8 @@ const TOGETHER: usize = 64;
 const HEADER: u32 = 1;
 const WATCH_ID: u32 = 2;
 const EVENTS: u32 = 11;
+/// Room for a watcher's number as a field.
+const ID: usize = 11;
 const TYPE: u32 = 1;
 const KV: u32 = 2;
 
@@ -38,9 +42,7 @@ struct Watching {
     watcher: Watcher,
     /// It has been told everything before this revision.
     next: i64,
-    joined: bool,
     prev_kv: bool,
-    progress: bool,
     fragment: bool,
 }
 
@@ -50,34 +52,36 @@ pub(crate) struct WatchStream {
     caller: Caller,
     token: Option<String>,
     hub: HubHandle,
-    sender: Sender,
-    /// Messages that are not sent yet; never any while this task waits for something else.
+    answers: Answers,
+    /// Messages that are not sent yet; never any while something else is waited for.
     out: BytesMut,
     watchers: BTreeMap<i64, Watching>,
+    /// Those that are not joined to the hub.
+    behind: BTreeSet<i64>,
+    /// Those that are told from time to time how far they are.
+    wants_progress: BTreeSet<i64>,
     next_id: i64,
     progress_asked: bool,
     next_progress: Instant,
 }
 
-/// The client is gone, or the stream is over.
-struct Over;
-
-type Step = Result<(), Over>;
+/// How the stream ends before its time.
+type Step = Result<(), Status>;
 
 impl WatchStream {
-    pub fn new(core: Arc<Core>, caller: Caller, token: Option<String>, sender: Sender) -> Self {
+    pub fn new(core: Arc<Core>, caller: Caller, token: Option<String>, answers: Answers) -> Self {
         let hub = core.hub.connect();
         let next_progress = Instant::now() + core.bounds.progress_interval;
-        let watchers = BTreeMap::new();
-        let out = BytesMut::new();
         WatchStream {
             core,
             caller,
             token,
             hub,
-            sender,
-            out,
-            watchers,
+            answers,
+            out: BytesMut::new(),
+            watchers: BTreeMap::new(),
+            behind: BTreeSet::new(),
+            wants_progress: BTreeSet::new(),
             next_id: 0,
             progress_asked: false,
             next_progress,
@@ -86,74 +90,72 @@ impl WatchStream {
 
     pub async fn run<B: RequestBody>(mut self, mut requests: Requests<WatchRequest, B>) {
         let core = self.core.clone();
+        let mut end = pin!(core.shutdown.cancelled());
         loop {
             self.hub.has_watchers(self.watchers.len());
-            let behind = self.watchers.values().any(|watching| !watching.joined);
-            let wants_progress = self.watchers.values().any(|watching| watching.progress);
             let step = tokio::select! {
                 request = requests.message() => match request {
                     Ok(Some(request)) => self.requested(request).await,
-                    Ok(None) => Err(Over),
-                    Err(refused) => {
-                        // Whoever does not take answers is not told.
-                        let _ = self.sender.try_send(Err(refused));
-                        Err(Over)
-                    }
+                    Ok(None) => return,
+                    Err(refused) => Err(refused),
                 },
-                inbound = self.hub.next() => match inbound {
-                    Some(inbound) => self.inbound_and_more(inbound).await,
-                    None => Err(Over),
-                },
-                () = std::future::ready(()), if behind => self.catch_up().await,
-                () = sleep_until(self.next_progress), if wants_progress => self.periodic_progress().await,
-                () = self.sender.closed() => Err(Over),
-                () = core.shutdown.cancelled() => {
-                    // Clients go on with another member.
-                    let _ = self.sender.try_send(Err(status(Refusal::Stopped)));
-                    Err(Over)
+                inbound = self.hub.next() => {
+                    let Some(inbound) = inbound else { return };
+                    self.inbound_and_more(inbound).await;
+                    Ok(())
                 }
+                () = std::future::ready(()), if !self.behind.is_empty() => self.catch_up().await,
+                () = sleep_until(self.next_progress), if !self.wants_progress.is_empty() => {
+                    self.periodic_progress().await;
+                    Ok(())
+                }
+                // Clients go on with another member.
+                () = &mut end => Err(status(Refusal::Stopped)),
             };
-            let Ok(()) = step else { return };
-            if self.progress_asked && self.answer_progress().await.is_err() {
-                return;
+            if self.progress_asked && step.is_ok() {
+                self.answer_progress().await;
             }
-            if self.flush().await.is_err() {
-                return;
+            self.flush().await;
+            if let Err(refusal) = step {
+                return self.answers.send(Err(refusal)).await;
             }
         }
     }
 
-    async fn send(&mut self, response: WatchResponse) -> Step {
+    async fn send(&mut self, response: WatchResponse) {
         unary::frame_into(&mut self.out, &response);
-        self.flush_if_full().await
+        self.flush_if_full().await;
     }
 
-    async fn flush_if_full(&mut self) -> Step {
-        if self.out.len() < CHUNK { Ok(()) } else { self.flush().await }
-    }
-
-    async fn flush(&mut self) -> Step {
-        if self.out.is_empty() {
-            return Ok(());
+    async fn flush_if_full(&mut self) {
+        if self.out.len() >= CHUNK {
+            self.flush().await;
         }
-        let chunk = self.out.split().freeze();
-        self.sender.send(Ok(chunk)).await.map_err(|_| Over)
+    }
+
+    async fn flush(&mut self) {
+        if !self.out.is_empty() {
+            let chunk = self.out.split().freeze();
+            self.answers.send(Ok(chunk)).await;
+        }
     }
 
     /// Handles a message of the hub and those that wait behind it, which go out together.
-    async fn inbound_and_more(&mut self, first: Inbound) -> Step {
-        self.inbound(first).await?;
+    async fn inbound_and_more(&mut self, first: Inbound) {
+        self.inbound(first).await;
         for _ in 1..TOGETHER {
             let Some(next) = self.hub.try_next() else { break };
-            self.inbound(next).await?;
+            self.inbound(next).await;
         }
-        Ok(())
     }
 
     async fn requested(&mut self, request: WatchRequest) -> Step {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
-            Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id).await,
+            Some(RequestUnion::CancelRequest(cancel)) => {
+                self.cancel(cancel.watch_id).await;
+                Ok(())
+            }
             Some(RequestUnion::ProgressRequest(_)) => {
                 self.progress_asked = true;
                 Ok(())
@@ -168,10 +170,12 @@ impl WatchStream {
         if let Err(refusal) = self.may_watch(&range) {
             let status = status(refusal);
             let reason = format!("rpc error: code = {} desc = {}", go_code(status.code()), status.message());
-            return self.refuse(reason).await;
+            self.refuse(reason).await;
+            return Ok(());
         }
         let Some(id) = self.identifier(create.watch_id) else {
-            return self.refuse("mvcc: duplicate watch ID provided on the WatchStream".to_owned()).await;
+            self.refuse("mvcc: duplicate watch ID provided on the WatchStream".to_owned()).await;
+            return Ok(());
         };
         let has = |kind: FilterType| create.filters.contains(&kind.into());
         let filter = WatchFilter { no_put: has(FilterType::Noput), no_delete: has(FilterType::Nodelete) };
@@ -180,14 +184,16 @@ impl WatchStream {
         let watching = Watching {
             watcher: Watcher { key, end: create.range_end, filter },
             next,
-            joined: false,
             prev_kv: create.prev_kv,
-            progress: create.progress_notify,
             fragment: create.fragment,
         };
         self.watchers.insert(id, watching);
+        self.behind.insert(id);
+        if create.progress_notify {
+            self.wants_progress.insert(id);
+        }
         let header = self.core.header_at(present);
-        self.send(WatchResponse { header, watch_id: id, created: true, ..WatchResponse::default() }).await?;
+        self.send(WatchResponse { header, watch_id: id, created: true, ..WatchResponse::default() }).await;
         self.advance(id).await
     }
 
@@ -200,11 +206,11 @@ impl WatchStream {
         self.core.machine.check_range(&self.caller, range)
     }
 
-    async fn refuse(&mut self, cancel_reason: String) -> Step {
+    async fn refuse(&mut self, cancel_reason: String) {
         let header = self.core.header();
         let (watch_id, created, canceled) = (NONE, true, true);
         self.send(WatchResponse { header, watch_id, created, canceled, cancel_reason, ..WatchResponse::default() })
-            .await
+            .await;
     }
 
     fn identifier(&mut self, wanted: i64) -> Option<i64> {
@@ -218,36 +224,43 @@ impl WatchStream {
         Some(self.next_id - 1)
     }
 
-    async fn cancel(&mut self, id: i64) -> Step {
-        if self.watchers.remove(&id).is_none() {
-            return Ok(());
+    async fn cancel(&mut self, id: i64) {
+        if !self.forget(id) {
+            return;
         }
         self.hub.leave(id);
         let header = self.core.header();
-        self.send(WatchResponse { header, watch_id: id, canceled: true, ..WatchResponse::default() }).await
+        self.send(WatchResponse { header, watch_id: id, canceled: true, ..WatchResponse::default() }).await;
     }
 
-    async fn inbound(&mut self, inbound: Inbound) -> Step {
+    /// A watcher is gone. False: there was none.
+    fn forget(&mut self, id: i64) -> bool {
+        self.behind.remove(&id);
+        self.wants_progress.remove(&id);
+        self.watchers.remove(&id).is_some()
+    }
+
+    async fn inbound(&mut self, inbound: Inbound) {
         match inbound {
             Inbound::Events { watches, revision, events } => self.events(&watches, revision, &events).await,
             Inbound::SetAside { watch, from } => {
                 if let Some(watching) = self.watchers.get_mut(&watch) {
-                    watching.joined = false;
                     watching.next = watching.next.max(from);
+                    self.behind.insert(watch);
                 }
-                Ok(())
             }
         }
     }
 
     /// Tells watchers of the same events; what is the same for all of them is encoded once.
-    async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) -> Step {
+    async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
         let mut head = BytesMut::new();
         field(&mut head, HEADER, self.core.header_at(revision).unwrap_or_default().encode_to_vec().as_slice());
         let mut tail = BytesMut::new();
         for event in events {
             encode_event(&mut tail, event);
         }
+        self.out.reserve((watches.len() * (PREFIX + head.len() + ID + tail.len())).min(CHUNK));
         for watch in watches {
             let Some(watching) = self.watchers.get_mut(watch) else { continue };
             // A watcher from the future leaves out what comes before it.
@@ -257,24 +270,22 @@ impl WatchStream {
             watching.next = revision + 1;
             let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
             if prev_kv || fragment {
-                self.deliver(*watch, revision, events, prev_kv, fragment).await?;
+                self.deliver(*watch, revision, events, prev_kv, fragment).await;
                 continue;
             }
-            let mut id = [0; 11];
+            let mut id = [0; ID];
             let id = encoded_id(&mut id, *watch);
             unary::prefix(&mut self.out, head.len() + id.len() + tail.len());
             self.out.extend_from_slice(&head);
             self.out.extend_from_slice(id);
             self.out.extend_from_slice(&tail);
-            self.flush_if_full().await?;
+            self.flush_if_full().await;
         }
-        Ok(())
     }
 
     /// One batch of history for each watcher that is behind.
     async fn catch_up(&mut self) -> Step {
-        let behind: Vec<i64> = self.watchers.iter().filter(|(_, w)| !w.joined).map(|(id, _)| *id).collect();
-        for id in behind {
+        for id in self.behind.clone() {
             self.advance(id).await?;
         }
         tokio::task::yield_now().await;
@@ -285,10 +296,11 @@ impl WatchStream {
     async fn advance(&mut self, id: i64) -> Step {
         let Some(watching) = self.watchers.get_mut(&id) else { return Ok(()) };
         if watching.next < self.core.store().compacted() {
-            return self.compacted(id).await;
+            self.compacted(id).await;
+            return Ok(());
         }
         if self.hub.join(id, &watching.watcher, watching.next) {
-            watching.joined = true;
+            self.behind.remove(&id);
             return Ok(());
         }
         match self.core.store().history(watching.next, BATCH) {
@@ -297,22 +309,18 @@ impl WatchStream {
                     revisions.iter().flat_map(|events| watching.watcher.wanted(events)).collect();
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
-                if wanted.is_empty() {
-                    return Ok(());
+                if !wanted.is_empty() {
+                    self.deliver(id, next - 1, &wanted, prev_kv, fragment).await;
                 }
-                self.deliver(id, next - 1, &wanted, prev_kv, fragment).await
             }
             Err(MvccError::Compacted) => self.compacted(id).await,
-            Err(error) => {
-                self.flush().await?;
-                let _ = self.sender.send(Err(status(error.into()))).await;
-                Err(Over)
-            }
+            Err(error) => return Err(status(error.into())),
         }
+        Ok(())
     }
 
-    async fn compacted(&mut self, id: i64) -> Step {
-        self.watchers.remove(&id);
+    async fn compacted(&mut self, id: i64) {
+        self.forget(id);
         let compact_revision = self.core.store().compacted();
         let header = self.core.header();
         let cancel_reason = Refusal::Compacted.to_string();
@@ -325,23 +333,14 @@ impl WatchStream {
             cancel_reason,
             ..WatchResponse::default()
         })
-        .await
+        .await;
     }
 
-    async fn deliver(
-        &mut self,
-        watch_id: i64,
-        revision: i64,
-        events: &[Arc<Event>],
-        prev_kv: bool,
-        fragment: bool,
-    ) -> Step {
+    async fn deliver(&mut self, watch_id: i64, revision: i64, events: &[Arc<Event>], prev_kv: bool, fragment: bool) {
         let events: Vec<mvccpb::Event> = events.iter().map(|event| self.event(event, prev_kv)).collect();
         let header = self.core.header_at(revision);
-        if fragment {
-            return self.fragments(WatchResponse { header, watch_id, events, ..WatchResponse::default() }).await;
-        }
-        self.send(WatchResponse { header, watch_id, events, ..WatchResponse::default() }).await
+        let response = WatchResponse { header, watch_id, events, ..WatchResponse::default() };
+        if fragment { self.fragments(response).await } else { self.send(response).await }
     }
 
     fn event(&self, event: &Event, prev_kv: bool) -> mvccpb::Event {
@@ -351,7 +350,7 @@ impl WatchStream {
     }
 
     /// Splits what is larger than a request may be.
-    async fn fragments(&mut self, response: WatchResponse) -> Step {
+    async fn fragments(&mut self, response: WatchResponse) {
         let mut events = response.events.into_iter().peekable();
         while events.peek().is_some() {
             let mut part = Vec::new();
@@ -364,43 +363,41 @@ impl WatchStream {
             }
             let fragment = events.peek().is_some();
             let (header, watch_id) = (response.header, response.watch_id);
-            self.send(WatchResponse { header, watch_id, events: part, fragment, ..WatchResponse::default() }).await?;
+            self.send(WatchResponse { header, watch_id, events: part, fragment, ..WatchResponse::default() }).await;
         }
-        Ok(())
     }
 
-    async fn periodic_progress(&mut self) -> Step {
+    async fn periodic_progress(&mut self) {
         self.next_progress = Instant::now() + self.core.bounds.progress_interval;
-        let told = self.drain().await?;
-        let quiet: Vec<i64> = self.watchers.iter().filter(|(_, w)| w.progress && w.joined).map(|(id, _)| *id).collect();
+        let told = self.drain().await;
+        let quiet: Vec<i64> = self.wants_progress.difference(&self.behind).copied().collect();
         for watch_id in quiet {
             let header = self.core.header_at(told);
-            self.send(WatchResponse { header, watch_id, ..WatchResponse::default() }).await?;
+            self.send(WatchResponse { header, watch_id, ..WatchResponse::default() }).await;
         }
-        Ok(())
     }
 
     /// Tells how far all watchers are, once none is behind.
-    async fn answer_progress(&mut self) -> Step {
-        if self.watchers.values().any(|watching| !watching.joined) {
-            return Ok(());
+    async fn answer_progress(&mut self) {
+        if !self.behind.is_empty() {
+            return;
         }
-        let told = self.drain().await?;
-        if self.watchers.values().any(|watching| !watching.joined) {
-            return Ok(());
+        let told = self.drain().await;
+        if !self.behind.is_empty() {
+            return;
         }
         self.progress_asked = false;
         let header = self.core.header_at(told);
-        self.send(WatchResponse { header, watch_id: NONE, ..WatchResponse::default() }).await
+        self.send(WatchResponse { header, watch_id: NONE, ..WatchResponse::default() }).await;
     }
 
     /// Passes on what waits; returns the revision up to which joined watchers have been told then.
-    async fn drain(&mut self) -> Result<i64, Over> {
+    async fn drain(&mut self) -> i64 {
         let sent = self.hub.sent();
         while let Some(inbound) = self.hub.try_next() {
-            self.inbound(inbound).await?;
+            self.inbound(inbound).await;
         }
-        Ok(sent)
+        sent
     }
 }
 
@@ -421,7 +418,7 @@ fn encode_event(out: &mut BytesMut, event: &Event) {
 }
 
 /// A watcher's number as a field; 0 is left out, as everywhere.
-fn encoded_id(room: &mut [u8; 11], id: i64) -> &[u8] {
+fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
     if id == 0 {
         return &[];
     }

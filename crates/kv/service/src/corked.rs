@@ -1,0 +1,212 @@
+//! What a connection's task writes in one turn goes out in one system call.
+//!
+//! The HTTP/2 library flushes a message of 256 bytes or more before it writes the trailers that end the call, and when many
+//! calls of a connection are answered at once, it is woken by the first. A system call and a packet for each of these cost
+//! more than all the rest of HTTP/2. So here a flush means nothing: when the turn is over, everything goes out; and as
+//! long as calls are under way, what else is ready to run has its turn before.
+//!
+//! Rejected: a socket option (`TCP_CORK`) for it, which costs two system calls itself.
+
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// More than this is not gathered: copying it would cost more than a system call.
+const MOST: usize = 16 << 10;
+/// Room that a connection keeps between its turns.
+const KEPT: usize = 4 << 10;
+
+/// A connection whose writes wait for the end of a turn.
+pub(crate) struct Corked<T>(Arc<Mutex<Gathered<T>>>);
+
+struct Gathered<T> {
+    inner: T,
+    waiting: BytesMut,
+    /// Something was written since the last flush.
+    written: bool,
+}
+
+impl<T: AsyncWrite + Unpin> Gathered<T> {
+    /// Sends what waits.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.waiting.is_empty() {
+            self.written = true;
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.waiting.advance(sent);
+        }
+        if self.waiting.capacity() > KEPT {
+            self.waiting = BytesMut::new();
+        }
+        if self.written {
+            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+            self.written = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let length = bytes.iter().map(|part| part.len()).sum();
+        if self.waiting.len() + length > MOST {
+            ready!(self.poll_send(cx))?;
+            if length > MOST {
+                self.written = true;
+                return Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
+            }
+        }
+        self.waiting.reserve(length);
+        for part in bytes {
+            self.waiting.extend_from_slice(part);
+        }
+        Poll::Ready(Ok(length))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0.lock().inner).poll_read(cx, buf)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.lock().poll_write(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.lock().poll_write(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathered = self.0.lock();
+        ready!(gathered.poll_send(cx))?;
+        Pin::new(&mut gathered.inner).poll_shutdown(cx)
+    }
+}
+
+/// Calls of a connection that are under way.
+#[derive(Clone, Default)]
+pub(crate) struct Calls(Arc<AtomicUsize>);
+
+impl Calls {
+    /// Counts a call for as long as the answer takes to begin.
+    pub async fn during<A: Future>(self, answer: A) -> A::Output {
+        struct Over(Calls);
+        impl Drop for Over {
+            fn drop(&mut self) {
+                self.0.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let _over = Over(self);
+        answer.await
+    }
+}
+
+/// Drives what works on a corked connection, turn by turn. None: the peer is gone.
+pub(crate) async fn drive<T, F>(inner: T, calls: Calls, work: impl FnOnce(Corked<T>) -> F) -> Option<F::Output>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    F: Future,
+{
+    let gathered = Arc::new(Mutex::new(Gathered { inner, waiting: BytesMut::new(), written: false }));
+    let mut work = Box::pin(work(Corked(gathered.clone())));
+    let (mut result, mut waited) = (None, false);
+    std::future::poll_fn(move |cx| {
+        waited = !waited && calls.0.load(Ordering::Relaxed) > 0;
+        if waited {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if result.is_none()
+            && let Poll::Ready(output) = work.as_mut().poll(cx)
+        {
+            result = Some(output);
+        }
+        match ready!(gathered.lock().poll_send(cx)) {
+            Ok(()) => result.take().map_or(Poll::Pending, |output| Poll::Ready(Some(output))),
+            Err(error) => {
+                tracing::debug!(%error, "an answer can't be sent");
+                Poll::Ready(None)
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// How much each read of the peer brings, while `work` writes.
+    async fn seen<F: Future<Output = ()>>(
+        room: usize,
+        work: impl FnOnce(Corked<tokio::io::DuplexStream>) -> F,
+    ) -> Vec<usize> {
+        let (inner, mut peer) = duplex(room);
+        let reads = async move {
+            let (mut sizes, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+            loop {
+                match peer.read(&mut buffer).await.unwrap() {
+                    0 => return sizes,
+                    size => sizes.push(size),
+                }
+            }
+        };
+        let (done, sizes) = tokio::join!(
+            async {
+                let done = drive(inner, Calls::default(), work).await;
+                done.is_some()
+            },
+            reads
+        );
+        assert!(done);
+        sizes
+    }
+
+    #[tokio::test]
+    async fn what_is_written_in_a_turn_goes_out_at_once() {
+        let sizes = seen(1 << 20, |mut io| async move {
+            for _ in 0..3 {
+                io.write_all(&[1; 300]).await.unwrap();
+                io.flush().await.unwrap();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            io.write_all(&[1; 100]).await.unwrap();
+            io.write_all(&[1; MOST + 1]).await.unwrap();
+            io.write_all(&[1; 200]).await.unwrap();
+        });
+        assert_eq!(sizes.await, [900, 100 + MOST + 1 + 200]);
+    }
+
+    #[tokio::test]
+    async fn a_slow_peer_gets_everything() {
+        let sizes = seen(7, |mut io| async move {
+            for _ in 0..100 {
+                io.write_all(&[1; 1_000]).await.unwrap();
+            }
+        });
+        assert_eq!(sizes.await.into_iter().sum::<usize>(), 100_000);
+    }
+}
