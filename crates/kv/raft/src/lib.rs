@@ -13,6 +13,7 @@ mod codec;
 mod elector;
 mod fetch;
 mod forward;
+mod gather;
 mod lease;
 mod log_store;
 mod network;

@@ -1,5 +1,6 @@
 //! Connections to other members: gRPC over TCP or TLS, one channel a member, made when it is needed.
 
+use crate::gather::Gathering;
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
 use crate::traffic::{Metered, Traffic};
@@ -226,10 +227,10 @@ async fn open(host: &str, address: &str, secure: bool, tls: &PeerTls) -> io::Res
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     if !secure {
-        return Ok(Box::new(stream));
+        return Ok(Box::new(Gathering::new(stream)));
     }
     let config = tls.read().clone().ok_or_else(|| io::Error::other("no peer certificates are configured"))?;
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await?;
-    Ok(Box::new(stream))
+    Ok(Box::new(Gathering::new(stream)))
 }
