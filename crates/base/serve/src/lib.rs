@@ -5,8 +5,10 @@
 
 mod accept;
 mod first_bytes;
+mod gathered;
 mod listen;
 
 pub use accept::{Options, Peer, serve};
 pub use first_bytes::FirstBytes;
+pub use gathered::Gathered;
 pub use listen::{ListenError, bind, write_port_file};

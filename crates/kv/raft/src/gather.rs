@@ -4,76 +4,47 @@
 //! which wakes the other member. Its task can't be got at here, so a flush after something was written asks for another turn
 //! of that task, behind whatever else is ready, and the next flush sends everything.
 
-use bytes::{Buf, BytesMut};
+use base_serve::Gathered;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// More than this is not gathered: copying it would cost more than a system call.
-const MOST: usize = 16 << 10;
-/// Room that is kept.
-const KEPT: usize = 4 << 10;
 
 /// A connection whose writes are gathered.
 pub(crate) struct Gathering<T> {
-    inner: T,
-    waiting: BytesMut,
+    gathered: Gathered<T>,
     /// Something was written since the last flush.
     fresh: bool,
 }
 
-impl<T: AsyncWrite + Unpin> Gathering<T> {
+impl<T> Gathering<T> {
     pub fn new(inner: T) -> Self {
-        Gathering { inner, waiting: BytesMut::new(), fresh: false }
-    }
-
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.waiting.is_empty() {
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
-            if sent == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.waiting.advance(sent);
-        }
-        if self.waiting.capacity() > KEPT {
-            self.waiting = BytesMut::new();
-        }
-        Poll::Ready(Ok(()))
+        Gathering { gathered: Gathered::new(inner), fresh: false }
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Gathering<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        Pin::new(self.gathered.inner()).poll_read(cx, buf)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Gathering<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.waiting.len() + bytes.len() > MOST {
-            ready!(self.poll_send(cx))?;
-        }
         self.fresh = true;
-        if bytes.len() > MOST {
-            return Pin::new(&mut self.inner).poll_write(cx, bytes);
-        }
-        self.waiting.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
+        self.gathered.poll_write(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.fresh) && pin!(tokio::task::yield_now()).poll(cx).is_pending() {
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_send(cx))?;
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.gathered.poll_send(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_send(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        self.gathered.poll_shutdown(cx)
     }
 }
 
@@ -82,6 +53,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::future::poll_fn;
+    use std::task::ready;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test]
@@ -105,24 +77,5 @@ mod tests {
         let mut buffer = vec![0; 1_000];
         assert_eq!(peer.read(&mut buffer).await.unwrap(), 330);
         writes.abort();
-    }
-
-    #[tokio::test]
-    async fn much_goes_through_in_order() {
-        let (inner, mut peer) = duplex(7);
-        let reads = tokio::spawn(async move {
-            let mut all = Vec::new();
-            peer.read_to_end(&mut all).await.unwrap();
-            all
-        });
-        let mut io = Gathering::new(inner);
-        let mut wanted = Vec::new();
-        for (byte, size) in [(1, 10), (2, MOST + 1), (3, MOST), (4, 100)] {
-            io.write_all(&vec![byte; size]).await.unwrap();
-            wanted.extend(vec![byte; size]);
-        }
-        io.shutdown().await.unwrap();
-        drop(io);
-        assert!(reads.await.unwrap() == wanted);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Rejected: a socket option (`TCP_CORK`) for it, which costs two system calls itself.
 
-use bytes::{Buf, BytesMut};
+use base_serve::Gathered;
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,62 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// More than this is not gathered: copying it would cost more than a system call.
-const MOST: usize = 16 << 10;
-/// Room that a connection keeps between its turns.
-const KEPT: usize = 4 << 10;
-
 /// A connection whose writes wait for the end of a turn.
 pub(crate) struct Corked<T>(Arc<Mutex<Gathered<T>>>);
 
-struct Gathered<T> {
-    inner: T,
-    waiting: BytesMut,
-    /// Something was written since the last flush.
-    written: bool,
-}
-
-impl<T: AsyncWrite + Unpin> Gathered<T> {
-    /// Sends what waits.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.waiting.is_empty() {
-            self.written = true;
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
-            if sent == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.waiting.advance(sent);
-        }
-        if self.waiting.capacity() > KEPT {
-            self.waiting = BytesMut::new();
-        }
-        if self.written {
-            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
-            self.written = false;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let length = bytes.iter().map(|part| part.len()).sum();
-        if self.waiting.len() + length > MOST {
-            ready!(self.poll_send(cx))?;
-            if length > MOST {
-                self.written = true;
-                return Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
-            }
-        }
-        self.waiting.reserve(length);
-        for part in bytes {
-            self.waiting.extend_from_slice(part);
-        }
-        Poll::Ready(Ok(length))
-    }
-}
-
 impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.lock().inner).poll_read(cx, buf)
+        Pin::new(self.0.lock().inner()).poll_read(cx, buf)
     }
 }
 
@@ -97,9 +47,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut gathered = self.0.lock();
-        ready!(gathered.poll_send(cx))?;
-        Pin::new(&mut gathered.inner).poll_shutdown(cx)
+        self.0.lock().poll_shutdown(cx)
     }
 }
 
@@ -128,7 +76,7 @@ where
     T: AsyncRead + AsyncWrite + Unpin,
     F: Future,
 {
-    let gathered = Arc::new(Mutex::new(Gathered { inner, waiting: BytesMut::new(), written: false }));
+    let gathered = Arc::new(Mutex::new(Gathered::new(inner)));
     let mut work = Box::pin(work(Corked(gathered.clone())));
     let (mut result, mut waited) = (None, false);
     std::future::poll_fn(move |cx| {
@@ -159,54 +107,26 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    /// How much each read of the peer brings, while `work` writes.
-    async fn seen<F: Future<Output = ()>>(
-        room: usize,
-        work: impl FnOnce(Corked<tokio::io::DuplexStream>) -> F,
-    ) -> Vec<usize> {
-        let (inner, mut peer) = duplex(room);
-        let reads = async move {
-            let (mut sizes, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
-            loop {
-                match peer.read(&mut buffer).await.unwrap() {
-                    0 => return sizes,
-                    size => sizes.push(size),
-                }
-            }
-        };
-        let (done, sizes) = tokio::join!(
-            async {
-                let done = drive(inner, Calls::default(), work).await;
-                done.is_some()
-            },
-            reads
-        );
-        assert!(done);
-        sizes
-    }
-
     #[tokio::test]
     async fn what_is_written_in_a_turn_goes_out_at_once() {
-        let sizes = seen(1 << 20, |mut io| async move {
+        let (inner, mut peer) = duplex(1 << 20);
+        let writes = drive(inner, Calls::default(), |mut io| async move {
             for _ in 0..3 {
                 io.write_all(&[1; 300]).await.unwrap();
                 io.flush().await.unwrap();
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             io.write_all(&[1; 100]).await.unwrap();
-            io.write_all(&[1; MOST + 1]).await.unwrap();
-            io.write_all(&[1; 200]).await.unwrap();
         });
-        assert_eq!(sizes.await, [900, 100 + MOST + 1 + 200]);
-    }
-
-    #[tokio::test]
-    async fn a_slow_peer_gets_everything() {
-        let sizes = seen(7, |mut io| async move {
-            for _ in 0..100 {
-                io.write_all(&[1; 1_000]).await.unwrap();
+        let reads = async move {
+            let (mut sizes, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+            while let Ok(size @ 1..) = peer.read(&mut buffer).await {
+                sizes.push(size);
             }
-        });
-        assert_eq!(sizes.await.into_iter().sum::<usize>(), 100_000);
+            sizes
+        };
+        let (done, sizes) = tokio::join!(writes, reads);
+        assert!(done.is_some());
+        assert_eq!(sizes, [900, 100]);
     }
 }
