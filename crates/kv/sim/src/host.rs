@@ -318,8 +318,8 @@ impl Log {
             }
             sleep(Duration::from_millis(self.rng.below(2))).await;
             frame.finish();
-            if let Some(spare) = self.writer.spare() {
-                spare.prepare();
+            if let Some(upkeep) = self.writer.upkeep() {
+                upkeep.run();
             }
         }
     }

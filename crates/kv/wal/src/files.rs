@@ -79,17 +79,45 @@ pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record]
     Ok(Made { file, size: head, written: if ready { size } else { head } })
 }
 
-/// A segment to be made ready beside whatever else goes on. Without one, the next segment is written for the first time
-/// while others wait.
-pub struct Spare {
+/// What is done beside whatever else goes on: segments that are used no more are given back, and the next one is made ready.
+///
+/// Removing a file of this size takes milliseconds, and a purge frees many. Without a segment that is ready, the next one is
+/// written for the first time while others wait.
+pub struct Upkeep {
     pub(crate) shared: Arc<Shared>,
     pub(crate) size: u64,
 }
 
-impl Spare {
-    /// Fills a segment that is used no more, or a new one, with zeros, unless one is ready or being made.
-    pub fn prepare(self) {
-        let Some(_alone) = self.shared.filling.try_lock() else { return };
+impl Upkeep {
+    /// Does it, unless somebody does: who does finds what comes meanwhile.
+    pub fn run(self) {
+        let Some(_alone) = self.shared.upkeep.try_lock() else { return };
+        self.give_back();
+        self.fill_spare();
+        self.give_back();
+    }
+
+    /// Gives free segments back, the oldest first: what a crash leaves is a log with dead entries at its beginning. One that
+    /// can't be given back is tried again with the next.
+    fn give_back(&self) {
+        let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
+        let mut given = false;
+        loop {
+            let Some(first) = self.shared.dead.lock().front().copied() else { break };
+            if recycle(disk, folder, first).is_err() {
+                break;
+            }
+            self.shared.dead.lock().pop_front();
+            given = true;
+        }
+        if given {
+            // Names that come back with a loss of power are found to be free again.
+            let _ = disk.sync_folder(folder);
+        }
+    }
+
+    /// Fills a segment that is used no more, or a new one, with zeros, unless one is ready.
+    fn fill_spare(&self) {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let (zeroed, filling) = (folder.join(ZEROED), folder.join(FILLING));
         if disk.exists(&zeroed) {
@@ -106,10 +134,10 @@ impl Spare {
     }
 }
 
-/// Makes a segment ready in a thread of its own.
-pub(crate) fn prepare_aside(spare: Spare) {
-    // A segment that is not ready is made when it is needed.
-    let _ = std::thread::Builder::new().name("wal spare".to_owned()).spawn(move || spare.prepare());
+/// Does it in a thread of its own.
+pub(crate) fn aside(upkeep: Upkeep) {
+    // A segment that is not ready is made when it is needed; what is not given back now is with the next.
+    let _ = std::thread::Builder::new().name("wal upkeep".to_owned()).spawn(move || upkeep.run());
 }
 
 fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
@@ -132,7 +160,7 @@ pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<(
 }
 
 /// Gives a segment's space to a next one, or back to the file system.
-pub(crate) fn recycle(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
+fn recycle(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
     let spare = folder.join(SPARE);
     if disk.exists(&spare) || disk.exists(&folder.join(ZEROED)) {
         return disk.remove(&path(folder, first));

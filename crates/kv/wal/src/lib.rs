@@ -15,7 +15,7 @@ mod wal;
 mod writer;
 
 pub use disk::{Disk, DiskFile, FileSystem};
-pub use files::Spare;
+pub use files::Upkeep;
 pub use folder::{DataFolder, FolderError, Identity};
 pub use recover::{Contents, WalError, look};
 pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};

@@ -54,7 +54,10 @@ pub(crate) struct Shared {
     pub folder: PathBuf,
     pub state: RwLock<State>,
     /// Held by who makes a segment ready.
-    pub filling: Mutex<()>,
+    /// Held by whoever does what can wait.
+    pub upkeep: Mutex<()>,
+    /// Segments that hold nothing any more, the oldest first, and are still there.
+    pub dead: Mutex<VecDeque<u64>>,
 }
 
 /// Entries, by index from `first` on; the newest also in memory.
@@ -176,8 +179,13 @@ impl Wal {
         for data in &mut state.cache {
             *data = Bytes::copy_from_slice(data);
         }
-        let shared =
-            Arc::new(Shared { disk, folder: folder.to_path_buf(), state: RwLock::new(state), filling: Mutex::new(()) });
+        let shared = Arc::new(Shared {
+            disk,
+            folder: folder.to_path_buf(),
+            state: RwLock::new(state),
+            upkeep: Mutex::new(()),
+            dead: Mutex::default(),
+        });
         let (requests, inbox) = mpsc::channel();
         let writer = Writer {
             shared: shared.clone(),
@@ -191,7 +199,7 @@ impl Wal {
             vote: contents.vote.clone(),
             purged: contents.purged.clone(),
             observer,
-            rolled: false,
+            due: false,
         };
         Ok((Wal { shared, requests, hands: None }, contents, writer))
     }
@@ -432,7 +440,12 @@ mod tests {
         assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
         assert_eq!(wal.read(1..3, usize::MAX).unwrap(), [(1, big.clone()), (2, big.clone())]);
         wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));
-        assert_eq!(files::list(&FileSystem, folder.path()).unwrap().len(), 1);
+        // They are given back on the side.
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        while files::list(&FileSystem, folder.path()).unwrap().len() > 1 {
+            assert!(std::time::Instant::now() < end, "the segments are still there");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         drop(wal);
         let (_, contents) = open(folder.path()).unwrap();
         assert_eq!(contents.vote.as_deref(), Some(&b"vote"[..]));

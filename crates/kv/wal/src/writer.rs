@@ -1,7 +1,7 @@
 //! What writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
 
 use crate::disk::DiskFile;
-use crate::files::{self, Spare};
+use crate::files::{self, Upkeep};
 use crate::frame::{self, Record};
 use crate::recover::Place;
 use crate::wal::{Done, Entry, Shared, SyncObserver};
@@ -39,8 +39,8 @@ pub struct Writer {
     pub(crate) vote: Option<Bytes>,
     pub(crate) purged: Option<(u64, Bytes)>,
     pub(crate) observer: SyncObserver,
-    /// A segment was begun: the one after it can be made ready.
-    pub(crate) rolled: bool,
+    /// A segment was begun, so that the one after it can be made ready, or others have become free.
+    pub(crate) due: bool,
 }
 
 /// A frame on its way to the disk, and who is to be told when it is there.
@@ -68,15 +68,16 @@ impl Writer {
                 fail(&self.shared, &e);
             }
             frame.finish();
-            if let Some(spare) = self.spare() {
-                files::prepare_aside(spare);
+            if let Some(upkeep) = self.upkeep() {
+                files::aside(upkeep);
             }
         }
     }
 
-    /// A segment to be made ready, when one was begun.
-    pub fn spare(&mut self) -> Option<Spare> {
-        std::mem::take(&mut self.rolled).then(|| Spare { shared: self.shared.clone(), size: self.segment_bytes })
+    /// What can wait, when a segment was begun or others have become free.
+    pub fn upkeep(&mut self) -> Option<Upkeep> {
+        let due = std::mem::take(&mut self.due);
+        due.then(|| Upkeep { shared: self.shared.clone(), size: self.segment_bytes })
     }
 
     /// What waits, if anything does, as one frame.
@@ -151,7 +152,7 @@ impl Writer {
         self.offset += frame.size;
         self.sequence += 1;
         if frame.records.iter().any(|record| matches!(record, Record::Purge(..))) {
-            self.release()?;
+            self.release();
         }
         Ok(())
     }
@@ -182,15 +183,15 @@ impl Writer {
         let made = files::create(&*self.shared.disk, &self.shared.folder, self.sequence, &head, self.segment_bytes)?;
         self.file = made.file;
         self.written = made.written;
-        self.rolled = true;
+        self.due = true;
         self.segments.push(self.sequence);
         self.sequence += 1;
         self.offset = made.size;
         Ok(())
     }
 
-    /// Gives back the segments that hold no kept entry. The newest stays.
-    fn release(&mut self) -> io::Result<()> {
+    /// Lets the segments go that hold no kept entry: they are given back on the side. The newest stays.
+    fn release(&mut self) {
         let mut state = self.shared.state.write();
         // Entries lie in the order of the log, so the first kept one lies in the first segment to keep.
         let newest = self.segments.last().copied().unwrap_or_default();
@@ -201,13 +202,8 @@ impl Writer {
         }
         drop(state);
         self.segments.retain(|segment| *segment >= keep);
-        for segment in &dead {
-            files::recycle(&*self.shared.disk, &self.shared.folder, *segment)?;
-        }
-        if !dead.is_empty() {
-            self.shared.disk.sync_folder(&self.shared.folder)?;
-        }
-        Ok(())
+        self.due |= !dead.is_empty();
+        self.shared.dead.lock().extend(dead);
     }
 }
 

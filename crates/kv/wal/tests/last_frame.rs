@@ -19,8 +19,8 @@ fn carry_out(writer: &mut Writer) {
         writer.write(&mut frame).unwrap();
         writer.sync(&frame).unwrap();
         frame.finish();
-        if let Some(spare) = writer.spare() {
-            spare.prepare();
+        if let Some(upkeep) = writer.upkeep() {
+            upkeep.run();
         }
     }
 }
