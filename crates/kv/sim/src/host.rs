@@ -9,7 +9,7 @@ use crate::serve::Station;
 use kv_machine::{Machine, Options};
 use kv_raft::{Clock, Config, Dial};
 use kv_service::{Member, Tuning};
-use kv_wal::{Frame, Wal, WalError, Writer};
+use kv_wal::{Frame, Upkeep, Wal, WalError, Writer};
 use parking_lot::Mutex;
 use proto_etcd::etcdserverpb;
 use std::collections::BTreeSet;
@@ -312,16 +312,20 @@ impl Log {
             sleep(Duration::from_millis(1)).await;
             let Some(mut frame) = self.writer.waiting() else { continue };
             if let Err(error) = self.write(&mut frame).await {
-                self.signs.fail(&self.disk, &format!("the log can't be written: {error}"));
-                // Production ends the process here: nobody is told anything any more.
-                return std::future::pending().await;
+                return self.failed(error).await;
             }
             sleep(Duration::from_millis(self.rng.below(2))).await;
             frame.finish();
-            if let Some(upkeep) = self.writer.upkeep() {
-                upkeep.run();
+            if let Some(Err(error)) = self.writer.upkeep().map(Upkeep::run) {
+                return self.failed(error).await;
             }
         }
+    }
+
+    /// Production ends the process here: nobody is told anything any more.
+    async fn failed(self, error: std::io::Error) {
+        self.signs.fail(&self.disk, &format!("the log can't be written: {error}"));
+        std::future::pending().await
     }
 
     async fn write(&mut self, frame: &mut Frame) -> std::io::Result<()> {

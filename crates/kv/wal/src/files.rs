@@ -32,6 +32,17 @@ pub(crate) fn remedy(e: &io::Error) -> &'static str {
     }
 }
 
+/// Nothing may be acknowledged any more.
+#[allow(clippy::print_stderr)]
+pub(crate) fn fail(shared: &Shared, e: &io::Error) -> ! {
+    let full = remedy(e);
+    eprintln!(
+        "kvstore: the log in {} can't be written and synced: {e}{full}; stopping, so that nothing is acknowledged that is not on disk",
+        shared.folder.display()
+    );
+    std::process::exit(1);
+}
+
 /// Path of the segment whose first frame has this sequence number.
 pub(crate) fn path(folder: &Path, first: u64) -> PathBuf {
     folder.join(format!("{first:016x}.wal"))
@@ -89,31 +100,29 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Does it, unless somebody does: who does finds what comes meanwhile.
-    pub fn run(self) {
-        let Some(_alone) = self.shared.upkeep.try_lock() else { return };
-        self.give_back();
-        self.fill_spare();
-        self.give_back();
+    /// Does it, unless somebody else does, who then finds this too. Fails if the log's folder can't be changed and synced.
+    pub fn run(self) -> io::Result<()> {
+        loop {
+            let Some(alone) = self.shared.upkeep.try_lock() else { return Ok(()) };
+            self.give_back()?;
+            self.fill_spare();
+            drop(alone);
+            if self.shared.dead.lock().is_empty() {
+                return Ok(());
+            }
+        }
     }
 
-    /// Gives free segments back, the oldest first: what a crash leaves is a log with dead entries at its beginning. One that
-    /// can't be given back is tried again with the next.
-    fn give_back(&self) {
+    /// Gives free segments back, the oldest first: what a crash leaves is a log with dead entries at its beginning.
+    fn give_back(&self) -> io::Result<()> {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let mut given = false;
         loop {
-            let Some(first) = self.shared.dead.lock().front().copied() else { break };
-            if recycle(disk, folder, first).is_err() {
-                break;
-            }
-            self.shared.dead.lock().pop_front();
+            let Some(first) = self.shared.dead.lock().pop_front() else { break };
+            recycle(disk, folder, first)?;
             given = true;
         }
-        if given {
-            // Names that come back with a loss of power are found to be free again.
-            let _ = disk.sync_folder(folder);
-        }
+        if given { disk.sync_folder(folder) } else { Ok(()) }
     }
 
     /// Fills a segment that is used no more, or a new one, with zeros, unless one is ready.
@@ -134,10 +143,12 @@ impl Upkeep {
     }
 }
 
-/// Does it in a thread of its own.
+/// Does it in a thread of its own. A failure ends the process.
 pub(crate) fn aside(upkeep: Upkeep) {
+    let shared = upkeep.shared.clone();
+    let work = move || upkeep.run().unwrap_or_else(|e| fail(&shared, &e));
     // A segment that is not ready is made when it is needed; what is not given back now is with the next.
-    let _ = std::thread::Builder::new().name("wal upkeep".to_owned()).spawn(move || upkeep.run());
+    let _ = std::thread::Builder::new().name("wal upkeep".to_owned()).spawn(work);
 }
 
 fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {

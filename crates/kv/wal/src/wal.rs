@@ -53,7 +53,6 @@ pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub folder: PathBuf,
     pub state: RwLock<State>,
-    /// Held by who makes a segment ready.
     /// Held by whoever does what can wait.
     pub upkeep: Mutex<()>,
     /// Segments that hold nothing any more, the oldest first, and are still there.

@@ -65,7 +65,7 @@ impl Writer {
     pub(crate) fn work_off(&mut self) {
         while let Some(mut frame) = self.waiting() {
             if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
-                fail(&self.shared, &e);
+                files::fail(&self.shared, &e);
             }
             frame.finish();
             if let Some(upkeep) = self.upkeep() {
@@ -205,15 +205,4 @@ impl Writer {
         self.due |= !dead.is_empty();
         self.shared.dead.lock().extend(dead);
     }
-}
-
-/// Nothing may be acknowledged any more.
-#[allow(clippy::print_stderr)]
-fn fail(shared: &Shared, e: &io::Error) -> ! {
-    let full = files::remedy(e);
-    eprintln!(
-        "kvstore: the log in {} can't be written and synced: {e}{full}; stopping, so that nothing is acknowledged that is not on disk",
-        shared.folder.display()
-    );
-    std::process::exit(1);
 }

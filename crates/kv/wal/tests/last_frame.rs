@@ -20,7 +20,7 @@ fn carry_out(writer: &mut Writer) {
         writer.sync(&frame).unwrap();
         frame.finish();
         if let Some(upkeep) = writer.upkeep() {
-            upkeep.run();
+            upkeep.run().unwrap();
         }
     }
 }

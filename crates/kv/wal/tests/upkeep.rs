@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use kv_wal::{FileSystem, Upkeep, Wal, WrittenBy};
+use kv_wal::{Contents, FileSystem, Upkeep, Wal, Writer, WrittenBy};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,33 +13,51 @@ fn segments(folder: &Path) -> usize {
     names.filter(|name| name.to_string_lossy().ends_with(".wal")).count()
 }
 
+fn open(folder: &Path) -> (Wal, Contents, Writer) {
+    Wal::open_on(Arc::new(FileSystem), folder, SEGMENT_BYTES, Arc::new(|_| {})).unwrap()
+}
+
+/// Writes what waits, and returns what can wait.
+fn carry_out(writer: &mut Writer) -> Vec<Upkeep> {
+    let mut upkeep = Vec::new();
+    while let Some(mut frame) = writer.waiting() {
+        writer.write(&mut frame).unwrap();
+        writer.sync(&frame).unwrap();
+        frame.finish();
+        upkeep.extend(writer.upkeep());
+    }
+    upkeep
+}
+
+/// A log of many segments, all but the last of which were purged and are still there.
+fn purged(folder: &Path) -> (Wal, Vec<Upkeep>) {
+    let (wal, _, mut writer) = open(folder);
+    for index in 1..=50 {
+        wal.append(vec![(index, vec![7; 4_000].into())], WrittenBy::Thread, Box::new(|| {}));
+        carry_out(&mut writer);
+    }
+    let before = segments(folder);
+    assert!(before > 10);
+    wal.purge(49, Bytes::from_static(b"purged"), Box::new(|| {}));
+    let upkeep = carry_out(&mut writer);
+    assert_eq!(segments(folder), before);
+    (wal, upkeep)
+}
+
 #[test]
 fn a_purge_is_done_before_its_segments_are_given_back() {
     let folder = tempfile::tempdir().unwrap();
-    let (wal, _, mut writer) =
-        Wal::open_on(Arc::new(FileSystem), folder.path(), SEGMENT_BYTES, Arc::new(|_| {})).unwrap();
-    let mut carry_out = || -> Vec<Upkeep> {
-        let mut upkeep = Vec::new();
-        while let Some(mut frame) = writer.waiting() {
-            writer.write(&mut frame).unwrap();
-            writer.sync(&frame).unwrap();
-            frame.finish();
-            upkeep.extend(writer.upkeep());
-        }
-        upkeep
-    };
-    for index in 1..=50 {
-        wal.append(vec![(index, vec![7; 4_000].into())], WrittenBy::Thread, Box::new(|| {}));
-        carry_out();
-    }
-    let before = segments(folder.path());
-    assert!(before > 10);
-    wal.purge(49, Bytes::from_static(b"purged"), Box::new(|| {}));
-    let upkeep = carry_out();
-    assert_eq!(segments(folder.path()), before);
-    upkeep.into_iter().for_each(Upkeep::run);
+    let (wal, upkeep) = purged(folder.path());
+    upkeep.into_iter().for_each(|upkeep| upkeep.run().unwrap());
     assert_eq!(segments(folder.path()), 1);
     drop(wal);
-    let (_, contents, _) = Wal::open_on(Arc::new(FileSystem), folder.path(), SEGMENT_BYTES, Arc::new(|_| {})).unwrap();
-    assert_eq!(contents.entries.len(), 1);
+    assert_eq!(open(folder.path()).1.entries.len(), 1);
+}
+
+#[test]
+fn a_segment_that_cannot_be_given_back_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_wal, upkeep) = purged(folder.path());
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    assert!(upkeep.into_iter().any(|upkeep| upkeep.run().is_err()));
 }
