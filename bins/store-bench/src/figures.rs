@@ -1,6 +1,8 @@
 //! What was measured.
 
+use crate::stops::{Span, besides};
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 /// One line of the table: a work done on one server.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -57,11 +59,42 @@ pub struct Quantity {
     pub unit: &'static str,
 }
 
+/// The calls of a client.
+#[derive(Default)]
+pub struct Calls {
+    /// How long they took, in microseconds.
+    pub latencies: Vec<u32>,
+    /// When those of more than [`LONG`] began and ended.
+    pub long: Vec<Span>,
+}
+
+/// See [`Calls::long`].
+const LONG: Duration = Duration::from_millis(5);
+
+impl Calls {
+    /// One more, that ends now.
+    pub fn ended(&mut self, begin: Instant, now: Instant) {
+        let took = now - begin;
+        self.latencies.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+        if took > LONG {
+            self.long.push((begin, now));
+        }
+    }
+}
+
+impl From<Vec<u32>> for Calls {
+    fn from(latencies: Vec<u32>) -> Self {
+        Calls { latencies, long: Vec::new() }
+    }
+}
+
 /// What a round of a work has seen.
 #[derive(Default)]
 pub struct Seen {
     /// In microseconds.
     pub latencies: Vec<u32>,
+    /// See [`Calls::long`].
+    pub long: Vec<Span>,
     /// Seconds that it took.
     pub seconds: f64,
     /// Processor times, in seconds.
@@ -74,6 +107,7 @@ impl Seen {
     /// Adds another round.
     pub fn add(&mut self, other: Seen) {
         self.latencies.extend(other.latencies);
+        self.long.extend(other.long);
         self.seconds += other.seconds;
         self.server_cpu += other.server_cpu;
         self.client_cpu += other.client_cpu;
@@ -84,6 +118,12 @@ impl Seen {
         self.latencies.sort_unstable();
         let index = ((self.latencies.len() as f64 * share) as usize).min(self.latencies.len().saturating_sub(1));
         self.latencies.get(index).map_or(0.0, |latency| f64::from(*latency) / 1e3)
+    }
+
+    /// The longest call without the time in which the machine stood, in milliseconds, if it was a long one.
+    pub fn longest_besides(&self, stops: &[Span]) -> Option<f64> {
+        let longest = self.long.iter().map(|call| besides(*call, stops)).max()?;
+        Some(longest.max(LONG).as_secs_f64() * 1e3)
     }
 
     /// The line of the table.

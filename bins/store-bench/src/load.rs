@@ -1,6 +1,6 @@
 //! Works of calls with one answer: each client sends its next request when the last one is answered.
 
-use crate::figures::Seen;
+use crate::figures::{Calls, Seen};
 use crate::random::Random;
 use crate::server::{Cluster, own_cpu};
 use crate::wire::{Heard, Wire};
@@ -179,21 +179,24 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
     together(cluster, tasks).await
 }
 
-/// Lets tasks end, and adds up the latencies that they return.
-pub async fn together(cluster: &Cluster, mut tasks: JoinSet<Result<Vec<u32>>>) -> Result<Seen> {
+/// Lets tasks end, and adds up the calls that they return.
+pub async fn together<C: Into<Calls> + 'static>(cluster: &Cluster, mut tasks: JoinSet<Result<C>>) -> Result<Seen> {
     let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
-    let mut latencies = Vec::new();
+    let mut seen = Seen::default();
     while let Some(done) = tasks.join_next().await {
-        latencies.extend(done??);
+        let calls: Calls = done??.into();
+        seen.latencies.extend(calls.latencies);
+        seen.long.extend(calls.long);
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    Ok(Seen { latencies, seconds, server_cpu: cluster.cpu() - server_cpu, client_cpu: own_cpu() - client_cpu })
+    seen.seconds = begin.elapsed().as_secs_f64();
+    (seen.server_cpu, seen.client_cpu) = (cluster.cpu() - server_cpu, own_cpu() - client_cpu);
+    Ok(seen)
 }
 
-/// The clients of a connection; their latencies, in microseconds.
-async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Vec<u32>> {
+/// The clients of a connection.
+async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Calls> {
     let mut random = Random::new(seed);
-    let mut latencies = Vec::new();
+    let mut calls = Calls::default();
     // Stream, when it began, and whether there was a message.
     let mut open: Vec<(u32, Instant, bool)> = Vec::new();
     for _ in 0..clients {
@@ -216,7 +219,7 @@ async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Insta
                         bail!("the server refuses a {}", work.title());
                     }
                     let now = Instant::now();
-                    latencies.push(u32::try_from((now - begin).as_micros()).unwrap_or(u32::MAX));
+                    calls.ended(begin, now);
                     if now < end {
                         open.push((work.send(&mut wire, random.step()), now, false));
                     }
@@ -224,5 +227,5 @@ async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Insta
             }
         }
     }
-    Ok(latencies)
+    Ok(calls)
 }

@@ -12,6 +12,7 @@ mod report;
 mod scale;
 mod server;
 mod soak;
+mod stops;
 mod verify;
 mod watches;
 mod wire;

@@ -5,6 +5,7 @@ use crate::leases;
 use crate::load::{self, Work, together};
 use crate::report;
 use crate::server::Cluster;
+use crate::stops::Stops;
 use crate::watches::{Shape, Watchers};
 use anyhow::{Context, Result};
 use proto_etcd::etcdserverpb as pb;
@@ -147,13 +148,26 @@ async fn longest(
         let begin = Instant::now();
         action.await.map(|()| begin.elapsed())
     };
-    let (mut puts, mut reads, took) = tokio::try_join!(
+    let stops = Stops::watch();
+    let seen = tokio::try_join!(
         load::measure(cluster, Work::Put, 1, duration),
         load::measure(cluster, Work::Read, 1, duration),
         timed
-    )?;
+    );
+    let stops = stops.end();
+    let (mut puts, mut reads, took) = seen?;
     let shares = [("p99", 0.99), ("longest", 1.0)];
-    notes.latencies(&format!("{phase}: put"), &mut puts, &shares);
-    notes.latencies(&format!("{phase}: read"), &mut reads, &shares);
+    for (name, calls) in [("put", &mut puts), ("read", &mut reads)] {
+        notes.latencies(&format!("{phase}: {name}"), calls, &shares);
+        if let Some(longest) = stops.as_ref().and_then(|stops| calls.longest_besides(stops)) {
+            notes.note(format!("{phase}: {name}: longest but for stops of the machine"), longest, "ms");
+        }
+    }
+    if let Some(stops) = stops {
+        let lengths = stops.iter().map(|(from, to)| *to - *from);
+        notes.note(format!("{phase}: the machine stood"), lengths.clone().sum::<Duration>().as_secs_f64() * 1e3, "ms");
+        let longest = lengths.max().unwrap_or_default();
+        notes.note(format!("{phase}: the machine stood longest for"), longest.as_secs_f64() * 1e3, "ms");
+    }
     Ok(took)
 }
