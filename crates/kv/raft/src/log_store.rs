@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -31,8 +31,6 @@ pub(crate) struct LogStore {
     pub committed: Arc<AtomicU64>,
     /// Index of the last entry that the state has.
     applied: watch::Receiver<u64>,
-    /// Whether there are no other members, who would wait for what this one does meanwhile.
-    pub alone: Arc<AtomicBool>,
     sync_micros: Arc<AtomicU64>,
 }
 
@@ -66,7 +64,6 @@ impl LogStore {
             memory: Arc::new(Mutex::new(memory)),
             committed: Arc::new(AtomicU64::new(0)),
             applied,
-            alone: Arc::default(),
             sync_micros,
         })
     }
@@ -153,8 +150,9 @@ impl RaftLogStorage<Types> for LogStore {
             (entry.log_id.index, codec::entry_to_bytes(&entry))
         });
         let encoded = encoded.collect();
+        // openraft does nothing else meanwhile.
         let short = self.sync_micros.load(Ordering::Relaxed) < SHORT_SYNC;
-        let by = if short && self.alone.load(Ordering::Relaxed) { WrittenBy::Caller } else { WrittenBy::Thread };
+        let by = if short { WrittenBy::Caller } else { WrittenBy::Thread };
         self.wal.append(encoded, by, Box::new(move || callback.log_io_completed(Ok(()))));
         if last.is_some() {
             self.memory.lock().last = last;

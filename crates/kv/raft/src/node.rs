@@ -163,7 +163,7 @@ impl Node {
             standing: Arc::clone(&standing),
             on_removed: Arc::new(move || removed.removed()),
         };
-        let (committed, alone) = (log.committed.clone(), log.alone.clone());
+        let committed = log.committed.clone();
         let state = State { machine: machine.clone() };
         let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
             .await
@@ -192,7 +192,7 @@ impl Node {
         tokio::spawn(forward::commands(shared.clone(), forwarded));
         tokio::spawn(forward::read_indexes(shared.clone(), asked));
         tokio::spawn(elector::run(shared.clone()));
-        tokio::spawn(heartbeats(shared.clone(), alone));
+        tokio::spawn(heartbeats(shared.clone()));
         Ok(Node { shared, forwards, reads })
     }
 

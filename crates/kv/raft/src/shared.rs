@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -175,14 +175,13 @@ impl Shared {
 }
 
 /// Sends heartbeats while this member leads others, and nothing while it is alone.
-pub(crate) async fn heartbeats(shared: Arc<Shared>, alone: Arc<AtomicBool>) {
+pub(crate) async fn heartbeats(shared: Arc<Shared>) {
     let mut changes = shared.raft.server_metrics();
     // When the last one was sent, while this member leads.
     let mut last: Option<Instant> = None;
     loop {
         let server = changes.borrow_and_update().clone();
         let others = server.membership_config.membership().nodes().count() > 1;
-        alone.store(!others, Ordering::Relaxed);
         // Ticks are for stepping down after one's own removal, which needs others too.
         shared.raft.runtime_config().tick(others);
         if server.state.is_leader() && others {
