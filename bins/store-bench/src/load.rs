@@ -27,6 +27,10 @@ pub const RANGE: &str = "/etcdserverpb.KV/Range";
 pub const PUT: &str = "/etcdserverpb.KV/Put";
 /// Giving up old revisions.
 pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
+const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+const MOVE: &str = "/etcdserverpb.Maintenance/MoveLeader";
+/// For the first member to become the leader.
+const TRANSFER: Duration = Duration::from_secs(10);
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
 /// What a client does.
@@ -150,10 +154,30 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
     Ok(())
 }
 
+/// Makes the first member lead, the one that lone clients, watchers and leases talk to: who leads is chance otherwise, and a
+/// follower passes on what it is asked.
+async fn lead(cluster: &Cluster) -> Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < TRANSFER {
+        let asked = ask::<pb::StatusResponse>(&cluster.first()?, STATUS, &pb::StatusRequest {}).await;
+        let Ok(pb::StatusResponse { header: Some(header), leader, .. }) = asked else { continue };
+        let first = header.member_id;
+        if leader == first {
+            return Ok(());
+        }
+        for address in cluster.addresses() {
+            // Only the one that leads can.
+            let _ = ask::<pb::MoveLeaderResponse>(&address, MOVE, &pb::MoveLeaderRequest { target_id: first }).await;
+        }
+    }
+    bail!("{}: the first member does not become the leader", cluster.name)
+}
+
 /// A few puts with pauses, after which a server has nothing left to do of what came before. etcd 3.4 for one copies the
 /// room that its last burst of writes took for every read, until it has written twice more.
 pub async fn settle(cluster: &Cluster) -> Result<()> {
-    let mut wire = Wire::connect(&cluster.addresses().first().cloned().unwrap_or_default(), Work::Put.path()).await?;
+    lead(cluster).await?;
+    let mut wire = Wire::connect(&cluster.first()?, Work::Put.path()).await?;
     for _ in 0..4 {
         wire.ask::<pb::PutResponse>(&put("settle".into(), 1)).await?;
         tokio::time::sleep(Duration::from_millis(150)).await;
