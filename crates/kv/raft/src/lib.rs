@@ -36,7 +36,6 @@ mod pb {
 pub use alone::{Takeover, alone};
 pub use clock::Clock;
 pub use codec::{commands, origin};
-pub use log_store::SHORT_SYNC;
 pub use node::{Config, Node, NodeError, Status};
 pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};
 pub use server::PeerService;

@@ -20,7 +20,6 @@ mod listen;
 mod member;
 mod meters;
 mod offline;
-mod patient;
 mod peer_tls;
 mod questions;
 mod quota;
