@@ -154,21 +154,27 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
     Ok(())
 }
 
-/// Makes the first member lead, the one that lone clients, watchers and leases talk to: who leads is chance otherwise, and a
+/// Makes the first member of a cluster of ours lead, the one that lone clients, watchers and leases talk to: who leads is chance otherwise, and a
 /// follower passes on what it is asked.
 async fn lead(cluster: &Cluster) -> Result<()> {
+    if !cluster.is_ours() {
+        return Ok(());
+    }
     let begin = Instant::now();
     while begin.elapsed() < TRANSFER {
         let asked = ask::<pb::StatusResponse>(&cluster.first()?, STATUS, &pb::StatusRequest {}).await;
-        let Ok(pb::StatusResponse { header: Some(header), leader, .. }) = asked else { continue };
-        let first = header.member_id;
-        if leader == first {
-            return Ok(());
+        if let Ok(pb::StatusResponse { header: Some(header), leader, .. }) = asked {
+            let first = header.member_id;
+            if leader == first {
+                return Ok(());
+            }
+            for address in cluster.addresses() {
+                // Only the one that leads can.
+                let _ =
+                    ask::<pb::MoveLeaderResponse>(&address, MOVE, &pb::MoveLeaderRequest { target_id: first }).await;
+            }
         }
-        for address in cluster.addresses() {
-            // Only the one that leads can.
-            let _ = ask::<pb::MoveLeaderResponse>(&address, MOVE, &pb::MoveLeaderRequest { target_id: first }).await;
-        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     bail!("{}: the first member does not become the leader", cluster.name)
 }

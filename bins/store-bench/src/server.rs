@@ -150,6 +150,11 @@ impl Cluster {
         Ok(line.trim().parse()?)
     }
 
+    /// Whether it was started here, and may be changed at will.
+    pub fn is_ours(&self) -> bool {
+        self.children().next().is_some()
+    }
+
     /// How many members there are.
     pub fn size(&self) -> usize {
         self.members.len()

@@ -71,7 +71,7 @@ fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
     Some(seen)
 }
 
-/// When both stood. Spans are in order.
+/// When both stood.
 fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
     let overlaps = one.iter().flat_map(|a| other.iter().map(|b| (a.0.max(b.0), a.1.min(b.1))));
     overlaps.filter(|(from, to)| to > from).collect()

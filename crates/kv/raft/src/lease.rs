@@ -9,6 +9,7 @@
 
 use crate::clock::Clock;
 use crate::pb::Transfer;
+use crate::promise::Promise;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 /// When each follower's last acknowledged call was sent, in one leadership.
 pub(crate) struct Lease {
     clock: Clock,
-    /// This process: another one of the same member would count transfers from the beginning.
+    /// When this process began, in nanoseconds: another one of the same member counts transfers from the beginning.
     session: u64,
     state: Mutex<State>,
     pub renewed: Notify,
@@ -56,6 +57,7 @@ pub(crate) struct Sent {
 /// A transfer of leadership. Its end is the end of its votes.
 pub(crate) struct Transferring {
     lease: Arc<Lease>,
+    promise: Arc<Promise>,
     pub transfer: Transfer,
 }
 
@@ -64,6 +66,7 @@ impl Drop for Transferring {
         let mut state = self.lease.state.lock();
         if state.term == self.transfer.term {
             state.over = state.over.max(self.transfer.number);
+            self.promise.note(Transfer { number: state.over, ..self.transfer });
         }
     }
 }
@@ -87,7 +90,8 @@ fn quorum_since(
 
 impl Lease {
     pub fn new(clock: Clock) -> Self {
-        Lease { clock, session: rand::random(), state: Mutex::default(), renewed: Notify::new() }
+        let session = u64::try_from(clock.now().as_nanos()).unwrap_or(u64::MAX);
+        Lease { clock, session, state: Mutex::default(), renewed: Notify::new() }
     }
 
     pub fn now(&self) -> Duration {
@@ -118,15 +122,16 @@ impl Lease {
     }
 
     /// Leadership of this term is being given away: until that is over, and calls that say so are acknowledged, the lease
-    /// does not hold.
-    pub fn begin_transfer(self: &Arc<Self>, term: u64) -> Transferring {
+    /// does not hold. This member's own vote, which `promise` keeps, passes too.
+    pub fn begin_transfer(self: &Arc<Self>, term: u64, promise: &Arc<Promise>) -> Transferring {
         let mut state = self.state.lock();
         if state.reach(term) {
             state.begun += 1;
             state.counted.clear();
+            promise.note(Transfer { term, session: self.session, number: state.over });
         }
         let transfer = Transfer { term, session: self.session, number: state.begun };
-        Transferring { lease: self.clone(), transfer }
+        Transferring { lease: self.clone(), promise: promise.clone(), transfer }
     }
 
     /// Whether a quorum of every configuration has acknowledged calls of this term that were sent at `asked` or later.
@@ -197,7 +202,7 @@ mod tests {
         let (lease, _) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
         lease.answered(2, lease.sending(5), true);
-        let transferring = lease.begin_transfer(5);
+        let transferring = lease.begin_transfer(5, &Promise::new());
         assert!(!lease.holds(5, 1, &three, SECOND));
         let during = lease.sending(5);
         lease.answered(2, during, true);

@@ -25,6 +25,7 @@ mod server;
 mod shared;
 mod state;
 mod traffic;
+mod transfer;
 mod transport;
 mod types;
 
@@ -36,6 +37,7 @@ mod pb {
 pub use alone::{Takeover, alone};
 pub use clock::Clock;
 pub use codec::{commands, origin};
+pub use log_store::SHORT_SYNC;
 pub use node::{Config, Node, NodeError, Status};
 pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};
 pub use server::PeerService;

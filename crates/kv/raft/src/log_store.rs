@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 /// Bytes of entries sent or applied at once.
 const READ_BYTES: usize = 4 << 20;
 /// Syncs that take less, in microseconds, are cheaper to wait for than to hand to another thread.
-const SHORT_SYNC: u64 = 1_000;
+pub const SHORT_SYNC: u64 = 1_000;
 /// Time for installing a snapshot.
 const INSTALLATION: Duration = Duration::from_secs(600);
 

@@ -144,14 +144,6 @@ impl RaftNetwork<Types> for Caller {
     }
 }
 
-/// Reads the disk without keeping others from running, where there are other threads.
-fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    match tokio::runtime::Handle::current().runtime_flavor() {
-        tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
-
 fn incomplete() -> NetworkError {
     NetworkError::new(&AnyError::error("the answer of a member is incomplete"))
 }
@@ -175,7 +167,7 @@ pub(crate) async fn picture(
             if sender.send(message).await.is_err() || last {
                 return;
             }
-            next = match blocking(|| rows.next()) {
+            next = match base_task::blocking(|| rows.next()) {
                 Ok(Some(rows)) => {
                     checksum = crc32c::crc32c_append(checksum, &rows);
                     Some(pb::InstallRequest { rows, ..Default::default() })

@@ -107,7 +107,7 @@ pub struct Status {
 /// A member's part in the cluster.
 #[derive(Clone)]
 pub struct Node {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     forwards: mpsc::UnboundedSender<Forwarded>,
     reads: mpsc::UnboundedSender<oneshot::Sender<Option<u64>>>,
 }
@@ -186,9 +186,11 @@ impl Node {
             committed,
             applied,
             leadership: Mutex::new(None),
+            changes: tokio::sync::Mutex::default(),
+            held: watch::Sender::new(0),
             counters: Arc::default(),
         });
-        tokio::spawn(propose::run(raft, machine, proposed, shared.counters.clone()));
+        tokio::spawn(propose::run(raft, machine, proposed, shared.held.subscribe(), shared.counters.clone()));
         tokio::spawn(forward::commands(shared.clone(), forwarded));
         tokio::spawn(forward::read_indexes(shared.clone(), asked));
         tokio::spawn(elector::run(shared.clone()));
@@ -319,6 +321,7 @@ impl Node {
 
     /// Adds a member without a vote, or makes sure that it is one.
     pub async fn add_learner(&self, id: u64) -> Result<(), NodeError> {
+        let _turn = self.shared.changes.lock().await;
         let added = self.shared.raft.add_learner(id, EmptyNode {}, false).await;
         added.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
     }
@@ -340,40 +343,9 @@ impl Node {
     }
 
     async fn change(&self, change: ChangeMembers<u64, EmptyNode>, retain: bool) -> Result<(), NodeError> {
+        let _turn = self.shared.changes.lock().await;
         let changed = self.shared.raft.change_membership(change, retain).await;
         changed.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
-    }
-
-    /// Gives leadership to another voter.
-    pub async fn transfer(&self, to: u64, timeout: Duration) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        if !shared.leading() {
-            return Err(NodeError::NotLeader);
-        }
-        // Over when this ends, however it does.
-        let transferring = shared.lease.begin_transfer(self.term());
-        match tokio::time::timeout(timeout, self.hand_over(to, transferring.transfer)).await {
-            Ok(done) => done,
-            Err(_) => Err(NodeError::TimedOut),
-        }
-    }
-
-    async fn hand_over(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
-        loop {
-            let status = self.status();
-            if status.leader == Some(to) {
-                return Ok(());
-            }
-            let caught_up = status.matched.get(&to).is_some_and(|matched| *matched >= status.last_index);
-            if !status.leading || caught_up {
-                let mut client = self.shared.transport.client(to).map_err(|e| NodeError::Raft(e.to_string()))?;
-                let request = self.shared.transport.request(to, transfer, Some(Duration::from_secs(2)));
-                if let Err(status) = client.stand(request).await {
-                    tracing::debug!(%status, "the member does not stand yet");
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     }
 
     /// Asks the services of another member.

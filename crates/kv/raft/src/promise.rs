@@ -37,6 +37,8 @@ pub(crate) enum Reason<'a> {
 pub(crate) struct Passing {
     promise: Arc<Promise>,
     term: u64,
+    /// It passes because the leader gives way.
+    pub given_way: bool,
 }
 
 impl Passing {
@@ -60,17 +62,18 @@ impl Drop for Passing {
 }
 
 impl State {
-    fn note(&mut self, over: Transfer) {
+    /// A leader that is started anew may go on in its term: what an earlier process of it had begun is over with that. False:
+    /// this is from such an earlier process.
+    fn note(&mut self, over: Transfer) -> bool {
         let unheard = Transfer { term: 0, session: 0, number: 0 };
         let known = self.over.get_or_insert(unheard);
-        if over.term > known.term {
+        let current = (over.term, over.session) >= (known.term, known.session);
+        if (over.term, over.session) > (known.term, known.session) {
             *known = over;
-        } else if over.term == known.term && over.session == known.session {
+        } else if current {
             known.number = known.number.max(over.number);
-        } else if over.term == known.term {
-            // The leader has been started anew in its term: what it had begun before is not known, so nothing passes.
-            *known = Transfer { term: over.term, session: 0, number: u64::MAX };
         }
+        current
     }
 
     fn open(&self, transfer: &Transfer) -> bool {
@@ -90,6 +93,11 @@ impl Promise {
         self.0.lock().heard.elapsed()
     }
 
+    /// The leader itself: which of its transfers are over.
+    pub fn note(&self, over: Transfer) -> bool {
+        self.0.lock().note(over)
+    }
+
     /// A leader was heard that does not count on it.
     pub fn heard(&self) {
         self.0.lock().heard = Instant::now();
@@ -99,8 +107,7 @@ impl Promise {
     pub fn acknowledge(&self, over: Transfer) -> bool {
         let mut state = self.0.lock();
         state.heard = Instant::now();
-        state.note(over);
-        state.passing == 0 && state.voted <= over.term
+        state.note(over) && state.passing == 0 && state.voted <= over.term
     }
 
     /// Lets a vote in a term pass, if nothing was promised to the contrary.
@@ -115,7 +122,7 @@ impl Promise {
             return None;
         }
         state.passing += 1;
-        Some(Passing { promise: self.clone(), term })
+        Some(Passing { promise: self.clone(), term, given_way: matches!(reason, Reason::Transfer(_)) })
     }
 
     /// Whether no vote of this member can be in the way of its own leadership in this term.
@@ -166,8 +173,13 @@ mod tests {
         promise.acknowledge(transfer(1, 7, 0));
         assert!(!pass(1, 7, 1));
         assert!(pass(1, 7, 2));
-        promise.acknowledge(transfer(1, 9, 0));
-        assert!(!pass(1, 7, 2) && !pass(1, 9, 1), "the leader was started anew");
+        assert!(promise.acknowledge(transfer(1, 9, 0)));
+        assert!(!pass(1, 7, 2) && pass(1, 9, 1), "the leader was started anew");
+        assert!(
+            !promise.acknowledge(transfer(1, 7, 9)),
+            "a late call, or a clock that was set back: it counts on nothing"
+        );
+        assert!(!pass(1, 7, 10) && pass(1, 9, 1));
         promise.acknowledge(transfer(2, 3, 0));
         assert!(pass(2, 3, 1) && !pass(1, 7, 2));
     }

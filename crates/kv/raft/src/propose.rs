@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Entries under way: one being synced, one behind it; the rest gathers.
 const IN_FLIGHT: usize = 2;
@@ -40,6 +40,7 @@ pub(crate) async fn run(
     raft: Raft,
     machine: Arc<dyn StateMachine>,
     mut inbox: mpsc::UnboundedReceiver<Proposal>,
+    mut held: watch::Receiver<usize>,
     counters: Arc<Counters>,
 ) {
     let mut flying = FuturesUnordered::new();
@@ -49,11 +50,21 @@ pub(crate) async fn run(
             flying.next().await;
             continue;
         }
+        if *held.borrow_and_update() > 0 {
+            tokio::select! {
+                Some(()) = flying.next(), if !flying.is_empty() => {}
+                changed = held.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+            continue;
+        }
         let first = match left.take() {
             Some(first) => first,
             None => tokio::select! {
                 biased;
                 Some(()) = flying.next(), if !flying.is_empty() => continue,
+                Ok(()) = held.changed() => continue,
                 first = inbox.recv() => match first {
                     Some(first) => first,
                     None => return,

@@ -8,6 +8,7 @@ use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
 use crate::shared::Shared;
+use crate::transfer;
 use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
 use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
@@ -95,8 +96,13 @@ impl Peer for PeerService {
             return Ok(Response::new(answer));
         };
         let raft = self.shared.raft.clone();
+        // Whoever is behind gets no vote, and need not end this term.
+        let released = passing.given_way && last >= self.shared.vote_and_last().1;
         // Decided even if the candidate does not wait for it.
         let decided = tokio::spawn(async move {
+            if released {
+                transfer::release(&raft, vote).await;
+            }
             let answer = raft.vote(VoteRequest::new(vote, last)).await;
             if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {
                 passing.refused();

@@ -8,6 +8,7 @@ use crate::peer::Answerer;
 use crate::promise::{Passing, Promise, Reason};
 use crate::propose::{Counters, Proposal};
 use crate::state::StateMachine;
+use crate::transfer::Held;
 use crate::transport::{REMOVED, Transport};
 use crate::types::{LogId, Raft, Server, Vote};
 use parking_lot::Mutex;
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub applied: watch::Receiver<u64>,
     /// Vote of this leadership, and the index from which on it may answer reads.
     pub leadership: Mutex<Option<(Vote, u64)>>,
+    /// Held by whoever gives leadership away, or has something proposed of the members: one at a time.
+    pub changes: tokio::sync::Mutex<()>,
+    /// Transfers of leadership that proposals wait for.
+    pub held: Held,
     pub counters: Arc<Counters>,
 }
 

@@ -20,6 +20,7 @@ mod listen;
 mod member;
 mod meters;
 mod offline;
+mod patient;
 mod peer_tls;
 mod questions;
 mod quota;

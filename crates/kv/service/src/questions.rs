@@ -130,6 +130,12 @@ pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
     })
 }
 
+/// Whether a member answers, within this time.
+pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
+    let asked = tokio::time::timeout(patience, core.node.ask(id, STATUS, Bytes::new(), patience));
+    id == core.identity.member || matches!(asked.await, Ok(Ok(Some(_))))
+}
+
 /// Has the leader change the membership; the next one, if this one gives way for it.
 pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;

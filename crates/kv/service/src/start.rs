@@ -9,6 +9,7 @@ use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
 use crate::meters::Meters;
+use crate::patient::Patient;
 use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
 use crate::tasks;
@@ -308,7 +309,8 @@ async fn build(
         purged: Around::purged(&contents),
     };
     let state = folder.below("member/state")?;
-    let open = || open_engine(flags, &state);
+    let slow_disk = sync_micros.clone();
+    let open = || Ok(Arc::new(Patient::new(open_engine(flags, &state)?, slow_disk.clone())) as Arc<dyn Engine>);
     let machine = tokio::select! {
         opened = around.machine(&open, options) => opened?,
         () = shutdown.cancelled() => bail!("stopped before the state was there again"),

@@ -141,8 +141,14 @@ impl SimDisk {
 
     /// A new process uses it.
     pub fn start(&self) {
+        self.calm();
+        self.0.lock().stopped = false;
+    }
+
+    /// Nothing that it was to fail with happens any more.
+    pub fn calm(&self) {
         let mut state = self.0.lock();
-        (state.stopped, state.fuse, state.fail_sync) = (false, None, false);
+        (state.fuse, state.fail_sync) = (None, false);
     }
 
     /// The process stops in the middle of an operation soon.

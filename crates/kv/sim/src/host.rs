@@ -206,6 +206,11 @@ impl Host {
         self.process.as_ref().and_then(|process| process.signs.broken.lock().take())
     }
 
+    /// Whether its member answers clients.
+    pub fn serves(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.station.serves_clients())
+    }
+
     /// The member, once it runs.
     pub fn member(&self) -> Option<Arc<Member>> {
         self.process.as_ref().and_then(|process| process.signs.member.lock().clone())
@@ -263,7 +268,9 @@ impl Boot {
         tokio::spawn(log.run());
         tokio::spawn(store(machine.clone(), self.rng.fork()));
         let (started, slept) = (Instant::now(), self.slept.clone());
-        let clock = Clock::new(move || started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed)));
+        let booted = Duration::from_millis(self.station.net.now());
+        let clock =
+            Clock::new(move || booted + started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed)));
         let station = self.station.clone();
         let dial: Dial = Arc::new(move |url: &str| {
             let host = url.trim_start_matches("http://").split(':').next().and_then(|id| id.parse().ok());

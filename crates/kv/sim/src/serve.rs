@@ -85,6 +85,10 @@ impl Station {
         self.state.lock().clients = Some(service);
     }
 
+    pub fn serves_clients(&self) -> bool {
+        self.state.lock().clients.is_some()
+    }
+
     /// A way to another host.
     pub fn line(&self, to: HostId, port: Port) -> Line {
         Line { station: self.clone(), to, port }

@@ -7,18 +7,25 @@ use crate::history::{History, WatchLog};
 use crate::host::{self, Host, Identity, MakeRuntime};
 use crate::lease_client::Holder;
 use crate::ledger::Ledger;
-use crate::net::{HostId, Net};
+use crate::net::{HostId, Net, Port};
 use crate::operator::{Achieved, Operator, Order, Orders, host_of};
 use crate::plan::Plan;
+use crate::serve::Station;
 use crate::watch_check;
 use crate::watch_client::Watching;
+use futures::FutureExt;
+use kv_raft::Status;
 use parking_lot::Mutex;
+use proto_etcd::etcdserverpb::MoveLeaderRequest;
+use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 const CLIENTS: HostId = 1_000;
 /// Milliseconds for coming to rest after the last fault.
@@ -137,6 +144,9 @@ struct World {
     members: Arc<Mutex<Vec<HostId>>>,
     former: Arc<Mutex<(HostId, u64)>>,
     over: Arc<AtomicBool>,
+    operator: Option<JoinHandle<()>>,
+    /// Where further calls can be made from.
+    desk: Option<(Station, Handle)>,
     faults: u64,
     starts: u64,
 }
@@ -178,6 +188,8 @@ impl World {
             history: History::default(),
             watches: Vec::new(),
             over: Arc::default(),
+            operator: None,
+            desk: None,
             faults: 0,
             starts: 0,
             plan,
@@ -210,6 +222,7 @@ impl World {
 
     fn start_clients(&mut self) {
         let (station, runtime) = self.clients.start_clients();
+        self.desk = Some((station.clone(), runtime.clone()));
         let around = Surroundings {
             station,
             history: self.history.clone(),
@@ -232,7 +245,7 @@ impl World {
             let started: BTreeSet<HostId> = self.hosts.keys().copied().collect();
             let (rng, orders, achieved) = (self.later_rng.fork(), self.orders.clone(), self.achieved.clone());
             let next = self.plan.members + 1;
-            runtime.spawn(Operator { around, rng, orders, achieved, started, next }.run());
+            self.operator = Some(runtime.spawn(Operator { around, rng, orders, achieved, started, next }.run()));
         }
     }
 
@@ -293,10 +306,47 @@ impl World {
         for _ in 0..REST {
             self.step()?;
             if self.net.now().is_multiple_of(50) && self.at_rest() {
-                return Ok(());
+                self.hosts.values().for_each(|host| host.disk.calm());
+                return self.hand_on().and_then(|()| self.hand_on());
             }
         }
         Err(format!("not at rest {} s after the last fault: {}", REST / 1_000, self.describe()))
+    }
+
+    /// All are well: who leads must be able to hand leadership on, the second time having only just been elected.
+    fn hand_on(&mut self) -> Result<(), String> {
+        let Some((from, before)) = self.leader() else { return Err(format!("nobody leads: {}", self.describe())) };
+        let others = self.hosts.keys().filter(|id| **id != from).map(|id| self.member_at(*id));
+        let Some(to) = others.filter(|id| before.voters.contains(id)).max() else { return Ok(()) };
+        let Some((station, runtime)) = &self.desk else { return Ok(()) };
+        let mut line = MaintenanceClient::new(station.line(from, Port::Client));
+        let asked = runtime.spawn(async move { line.move_leader(MoveLeaderRequest { target_id: to }).await.map(drop) });
+        for _ in 0..REST {
+            self.step()?;
+            if asked.is_finished() {
+                break;
+            }
+        }
+        match asked.now_or_never() {
+            Some(Ok(Ok(()))) => {}
+            other => {
+                return Err(format!("{from} does not hand leadership on to {to:x} ({other:?}): {}", self.describe()));
+            }
+        }
+        match self.leader() {
+            Some((id, _)) if self.member_at(id) == to => Ok(()),
+            _ => Err(format!("{from} has handed leadership on to {to:x}, who does not lead: {}", self.describe())),
+        }
+    }
+
+    fn member_at(&self, host: HostId) -> u64 {
+        self.identities.get(&host).map_or(0, |who| who.member)
+    }
+
+    /// The host that leads.
+    fn leader(&self) -> Option<(HostId, Status)> {
+        let statuses = self.hosts.iter().filter_map(|(id, host)| Some((*id, host.member()?.status())));
+        statuses.filter(|(_, status)| status.leading).max_by_key(|(_, status)| status.term)
     }
 
     fn describe(&self) -> String {
@@ -378,14 +428,14 @@ impl World {
 
     fn at_rest(&self) -> bool {
         let last = self.ledger.last();
-        let agree = self
-            .hosts
-            .iter()
-            .all(|(_, host)| host.member().is_some_and(|member| member.machine().store().revision() == last));
+        let agree = self.hosts.iter().all(|(_, host)| {
+            host.serves() && host.member().is_some_and(|member| member.machine().store().revision() == last)
+        });
         let watched = (crate::ledger::FIRST..=last)
             .rev()
             .find(|at| self.ledger.get(*at).is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k"))));
         agree
+            && self.operator.as_ref().is_none_or(JoinHandle::is_finished)
             && self.settled()
             && self.history.all_over()
             && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
@@ -393,9 +443,8 @@ impl World {
 
     /// Whether members and alarms are what they are to be.
     fn settled(&self) -> bool {
-        let identity = |id: &HostId| self.identities.get(id).map_or(0, |who| who.member);
         let running: BTreeMap<u64, _> =
-            self.hosts.iter().filter_map(|(id, host)| Some((identity(id), host.member()?))).collect();
+            self.hosts.iter().filter_map(|(id, host)| Some((self.member_at(*id), host.member()?))).collect();
         let mut leading = running.values().map(|member| (member, member.status()));
         let Some((leader, status)) = leading.find(|(_, status)| status.leading) else { return false };
         let members = leader.machine().members(|members| members.list());

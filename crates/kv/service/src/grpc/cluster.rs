@@ -7,11 +7,13 @@ use crate::core::{Core, status};
 use crate::questions::{self, Change, Changed};
 use crate::urls;
 use kv_machine::{Caller, Command, Outcome, Refusal};
+use kv_raft::NodeError;
 use proto_etcd::etcdserverpb::cluster_server;
 use proto_etcd::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
     MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
@@ -23,6 +25,8 @@ pub(crate) struct Cluster(pub Arc<Core>);
 const IN_SYNC: u64 = 10;
 /// How long a member must have been reached for to count as healthy.
 const SETTLED: Duration = Duration::from_millis(500);
+/// For a member to answer that it is there.
+const ANSWERS: Duration = Duration::from_secs(1);
 
 impl Cluster {
     async fn change<T>(&self, request: &Request<T>, change: Change) -> Result<Changed, Status> {
@@ -85,13 +89,13 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
             let member = new_member(core, &request)?;
             core.machine.members(|members| members.check_add(&member, core.bounds.max_learners))?;
             if !member.is_learner {
-                check_quorum(core, None)?;
+                check_quorum(core, None).await?;
             }
             (Command::MemberAdd(member.clone()), Some(member))
         }
         Change::Remove(request) => {
             known(core, request.id)?;
-            check_quorum(core, Some(request.id))?;
+            check_quorum(core, Some(request.id)).await?;
             (Command::MemberRemove(request), None)
         }
         Change::Update(request) => {
@@ -122,12 +126,14 @@ async fn leave(core: &Core) -> Result<Changed, Refusal> {
     let best = others.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default()).copied();
     let Some(best) = best else { return Err(Refusal::NotEnoughMembers) };
     let moved = core.node.transfer(best, Duration::from_secs(5)).await;
-    if let Err(error) = moved {
-        tracing::warn!(%error, "leadership can't be given away before leaving");
-        return Err(Refusal::TimedOut);
+    match moved {
+        // The new leader is asked next, whoever it is.
+        Ok(()) | Err(NodeError::NotLeader) => Err(Refusal::LeaderChanged),
+        Err(error) => {
+            tracing::warn!(%error, "leadership can't be given away before leaving");
+            Err(Refusal::TimedOut)
+        }
     }
-    // The new leader is asked next.
-    Err(Refusal::LeaderChanged)
 }
 
 fn known(core: &Core, id: u64) -> Result<(), Refusal> {
@@ -160,23 +166,28 @@ fn healthy(core: &Core, id: u64) -> bool {
             .is_some_and(|since| since.elapsed() >= SETTLED)
 }
 
+/// The voters that are reached, and answer now: who is gone since a moment may still count as reached.
+async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
+    let reached = voters.iter().map(|member| member.id).filter(|id| healthy(core, *id));
+    let asked = reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
+}
+
 /// Refuses what would leave too few live voters to go on.
-fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
+async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
     let voters: Vec<Member> = voters.into_iter().filter(|member| !member.is_learner).collect();
+    let live = live(core, &voters).await;
     match leaving {
         None => {
             // A member that was added and has never started counts as not there.
-            let live = voters.iter().filter(|member| !member.name.is_empty() && healthy(core, member.id)).count();
-            if voters.len() > 1 && live < voters.len() {
-                return Err(Refusal::Unhealthy);
-            }
-            Ok(())
+            let all = voters.iter().all(|member| !member.name.is_empty() && live.contains(&member.id));
+            if voters.len() > 1 && !all { Err(Refusal::Unhealthy) } else { Ok(()) }
         }
         Some(id) => {
             let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
             let was_voter = rest.len() < voters.len();
-            let live = rest.iter().filter(|member| healthy(core, member.id)).count();
+            let live = rest.iter().filter(|member| live.contains(&member.id)).count();
             if was_voter && (rest.is_empty() || live < rest.len() / 2 + 1) {
                 return Err(if rest.is_empty() { Refusal::NotEnoughMembers } else { Refusal::Unhealthy });
             }

@@ -4,6 +4,7 @@
 mod flags;
 mod golden;
 mod hostile;
+mod leader;
 mod member;
 mod pages;
 mod peers;

@@ -63,12 +63,18 @@ impl Member {
 
     /// Starts a cluster of three.
     pub async fn three(more: &[&str]) -> Vec<Member> {
-        let named = ["a", "b", "c"].map(|name| (name, free_port()));
-        let cluster = named.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).join(",");
+        Member::cluster(&["a", "b", "c"], more).await
+    }
+
+    /// Starts a cluster of members with these names.
+    pub async fn cluster(names: &[&str], more: &[&str]) -> Vec<Member> {
+        let named: Vec<(&str, u16)> = names.iter().map(|&name| (name, free_port())).collect();
+        let urls: Vec<String> = named.iter().map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
+        let cluster = urls.join(",");
         let cluster = format!("--initial-cluster={cluster}");
         let more: Vec<&str> = more.iter().copied().chain([cluster.as_str()]).collect();
-        let begun = named.map(|(name, port)| Member::begin(name, port, &more));
-        futures::future::join_all(begun.map(Starting::ready)).await
+        let begun = named.into_iter().map(|(name, port)| Member::begin(name, port, &more));
+        futures::future::join_all(begun.map(Starting::ready).collect::<Vec<_>>()).await
     }
 
     fn begin(name: &str, peer: u16, more: &[&str]) -> Starting {

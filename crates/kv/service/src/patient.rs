@@ -1,0 +1,140 @@
+//! The engine on a slow disk.
+//!
+//! While fjall notes which tables there are it syncs some files one after the other, and nobody reads meanwhile: no time on
+//! a quick disk, two seconds where a sync takes 200 ms. Threads that waited for that would keep all other tasks from
+//! running, heartbeats too. So where syncs are slow, whoever waits for the engine leaves its place to another thread. Always
+//! doing that was rejected: it costs more than a read.
+
+use base_task::blocking;
+use bytes::Bytes;
+use kv_engine::{Batch, Engine, EngineError, Table, Visit};
+use kv_raft::SHORT_SYNC;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An engine, and what a sync of the disk under it takes.
+pub(crate) struct Patient {
+    engine: Arc<dyn Engine>,
+    sync_micros: Arc<AtomicU64>,
+}
+
+impl Patient {
+    pub fn new(engine: Arc<dyn Engine>, sync_micros: Arc<AtomicU64>) -> Self {
+        Patient { engine, sync_micros }
+    }
+
+    fn wait<T>(&self, work: impl FnOnce(&dyn Engine) -> T) -> T {
+        if self.sync_micros.load(Ordering::Relaxed) < SHORT_SYNC {
+            return work(&*self.engine);
+        }
+        blocking(|| work(&*self.engine))
+    }
+}
+
+impl Engine for Patient {
+    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+        self.wait(|engine| engine.write(batch))
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.wait(|engine| engine.get(table, key))
+    }
+
+    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        self.wait(|engine| engine.scan(table, from, to, visit))
+    }
+
+    fn flush(&self) -> Result<(), EngineError> {
+        self.wait(|engine| engine.flush())
+    }
+
+    fn give_back(&self) -> Result<(), EngineError> {
+        self.wait(|engine| engine.give_back())
+    }
+
+    fn clear(&self) -> Result<(), EngineError> {
+        self.wait(|engine| engine.clear())
+    }
+
+    fn size(&self) -> u64 {
+        self.wait(|engine| engine.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::Patient;
+    use bytes::Bytes;
+    use kv_engine::{Batch, Engine, EngineError, MemoryEngine, Table, Visit};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::time::Duration;
+
+    /// Answers when it is told to.
+    #[derive(Default)]
+    struct Stuck {
+        free: Mutex<bool>,
+        freed: Condvar,
+        below: MemoryEngine,
+    }
+
+    impl Stuck {
+        fn go_on(&self) {
+            *self.free.lock().unwrap() = true;
+            self.freed.notify_all();
+        }
+    }
+
+    impl Engine for Stuck {
+        fn write(&self, batch: Batch) -> Result<(), EngineError> {
+            self.below.write(batch)
+        }
+
+        fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+            drop(self.freed.wait_while(self.free.lock().unwrap(), |free| !*free).unwrap());
+            self.below.get(table, key)
+        }
+
+        fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+            self.below.scan(table, from, to, visit)
+        }
+
+        fn flush(&self) -> Result<(), EngineError> {
+            self.below.flush()
+        }
+
+        fn clear(&self) -> Result<(), EngineError> {
+            self.below.clear()
+        }
+
+        fn size(&self) -> u64 {
+            self.below.size()
+        }
+    }
+
+    #[test]
+    fn readers_that_wait_for_the_engine_of_a_slow_disk_keep_no_other_task_from_running() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let stuck = Arc::new(Stuck::default());
+        let engine = Arc::new(Patient::new(stuck.clone(), Arc::new(AtomicU64::new(200_000))));
+        let readers: Vec<_> = (0..8)
+            .map(|_| {
+                let engine = engine.clone();
+                runtime.spawn(async move { engine.get(Table::Revisions, b"key").unwrap() })
+            })
+            .collect();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            sender.send(()).unwrap();
+        });
+        let others = receiver.recv_timeout(Duration::from_secs(10));
+        stuck.go_on();
+        for reader in readers {
+            assert_eq!(runtime.block_on(reader).unwrap(), None);
+        }
+        assert_eq!(others, Ok(()), "a task that has nothing to do with the engine did not run");
+    }
+}
