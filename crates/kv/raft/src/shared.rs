@@ -115,6 +115,11 @@ impl Shared {
         self.lease.holds(self.term(), self.member, &self.configs(), self.config.election_timeout.mul_f64(0.9))
     }
 
+    /// Whether a quorum has acknowledged this leadership: others would not let a vote pass because it is given away.
+    pub fn known(&self, term: u64) -> bool {
+        self.lease.confirmed(term, self.member, &self.configs(), Duration::ZERO)
+    }
+
     /// As the leader with a lease: the index that a reader must have applied.
     pub fn certain(&self) -> Option<u64> {
         let server = self.server();

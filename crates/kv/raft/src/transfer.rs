@@ -117,8 +117,8 @@ impl Node {
             match next {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(NodeError::NotLeader),
-                Step::Ask => self.ask_to_stand(to, transfer).await?,
-                Step::Hold | Step::Wait => {}
+                Step::Ask if self.shared.known(transfer.term) => self.ask_to_stand(to, transfer).await?,
+                Step::Ask | Step::Hold | Step::Wait => {}
             }
             tokio::time::sleep(STEP).await;
         }
