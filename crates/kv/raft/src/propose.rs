@@ -27,6 +27,25 @@ pub(crate) enum Origin {
     Elsewhere(oneshot::Sender<bool>),
 }
 
+/// How many transfers proposals wait for.
+pub(crate) type Held = watch::Sender<usize>;
+
+/// Proposals wait for as long as this exists.
+pub(crate) struct Hold<'a>(&'a Held);
+
+impl<'a> Hold<'a> {
+    pub fn new(held: &'a Held) -> Self {
+        held.send_modify(|transfers| *transfers += 1);
+        Hold(held)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|transfers| *transfers -= 1);
+    }
+}
+
 /// Counters for metrics.
 #[derive(Default)]
 pub(crate) struct Counters {

@@ -8,9 +8,8 @@ use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
 use crate::shared::Shared;
-use crate::transfer;
 use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
-use crate::types::{LogId, Membership, Picture, Snapshot, SnapshotMeta, Vote};
+use crate::types::{LogId, Membership, Picture, Raft, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
 use futures::stream::{BoxStream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
@@ -38,6 +37,16 @@ fn stopped(e: impl std::fmt::Display) -> Status {
 
 fn incomplete() -> Status {
     Status::invalid_argument("the message is incomplete")
+}
+
+/// Has openraft take notice of a candidate's term, so that it no longer keeps its vote back for the leader, who gives way to that
+/// candidate. The call is one that any later leader makes, and fits no log: nothing but the term changes.
+async fn release(raft: &Raft, candidate: Vote) {
+    let fits_nothing = LogId { leader_id: candidate.leader_id, index: u64::MAX };
+    let call =
+        AppendEntriesRequest { vote: candidate, prev_log_id: Some(fits_nothing), entries: vec![], leader_commit: None };
+    // The vote is asked for whatever comes of it, and tells of what is wrong.
+    let _ = raft.append_entries(call).await;
 }
 
 impl PeerService {
@@ -101,7 +110,7 @@ impl Peer for PeerService {
         // Decided even if the candidate does not wait for it.
         let decided = tokio::spawn(async move {
             if released {
-                transfer::release(&raft, vote).await;
+                release(&raft, vote).await;
             }
             let answer = raft.vote(VoteRequest::new(vote, last)).await;
             if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {

@@ -5,14 +5,12 @@
 //! election was tried: it deposed whoever was elected meanwhile, term after term.
 //!
 //! openraft itself votes for nobody for an election timeout after it was elected or has heard a leader, and knows of no
-//! exceptions: `release` makes one.
+//! exceptions: `server` makes one for whom the leader gives way to.
 
 use crate::node::{Node, NodeError, Status};
 use crate::pb;
-use crate::types::{LogId, Raft, Vote};
-use openraft::raft::AppendEntriesRequest;
+use crate::propose::Hold;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Entries that the next leader may be behind when proposals begin to wait for it.
@@ -20,35 +18,6 @@ const NEAR: u64 = 100;
 const STEP: Duration = Duration::from_millis(20);
 /// For the next leader to answer that it stands.
 const STAND: Duration = Duration::from_secs(2);
-
-/// Has openraft take notice of a candidate's term, so that it no longer keeps its vote back for the leader, who gives way to that
-/// candidate. The call is one that any later leader makes, and fits no log: nothing but the term changes.
-pub(crate) async fn release(raft: &Raft, candidate: Vote) {
-    let fits_nothing = LogId { leader_id: candidate.leader_id, index: u64::MAX };
-    let call =
-        AppendEntriesRequest { vote: candidate, prev_log_id: Some(fits_nothing), entries: vec![], leader_commit: None };
-    // The vote is asked for whatever comes of it, and tells of what is wrong.
-    let _ = raft.append_entries(call).await;
-}
-
-/// How many transfers proposals wait for.
-pub(crate) type Held = watch::Sender<usize>;
-
-/// Proposals wait for as long as this exists.
-struct Hold<'a>(&'a Held);
-
-impl<'a> Hold<'a> {
-    fn new(held: &'a Held) -> Self {
-        held.send_modify(|transfers| *transfers += 1);
-        Hold(held)
-    }
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|transfers| *transfers -= 1);
-    }
-}
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
