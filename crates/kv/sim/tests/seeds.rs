@@ -19,7 +19,7 @@ fn simulate(plan: &Plan) -> Report {
 
 /// Seeds that found a bug: see docs/faults-store.md.
 const FOUND_SETTLED: [u64; 5] = [1_185, 1_288, 3_403, 7_936, 20_078];
-const FOUND: [u64; 7] = [34, 142, 275, 291, 350, 602, 614];
+const FOUND: [u64; 11] = [34, 142, 144, 275, 283, 291, 350, 404, 534, 602, 614];
 
 #[test]
 fn a_few_seeds() {
