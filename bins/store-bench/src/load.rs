@@ -154,8 +154,8 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
     Ok(())
 }
 
-/// Makes the first member of a cluster of ours lead, the one that lone clients, watchers and leases talk to: who leads is chance otherwise, and a
-/// follower passes on what it is asked.
+/// Makes the first member of a cluster of ours lead, the one that lone clients, watchers and leases talk to: who leads is
+/// chance otherwise, and a follower passes on what it is asked.
 async fn lead(cluster: &Cluster) -> Result<()> {
     if !cluster.is_ours() {
         return Ok(());

@@ -187,7 +187,7 @@ impl Node {
             applied,
             leadership: Mutex::new(None),
             changes: tokio::sync::Mutex::default(),
-            held: watch::Sender::new(0),
+            held: watch::Sender::new(None),
             counters: Arc::default(),
         });
         tokio::spawn(propose::run(raft, machine, proposed, shared.held.subscribe(), shared.counters.clone()));

@@ -7,6 +7,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// Entries under way: one being synced, one behind it; the rest gathers.
 const IN_FLIGHT: usize = 2;
@@ -27,22 +28,29 @@ pub(crate) enum Origin {
     Elsewhere(oneshot::Sender<bool>),
 }
 
-/// How many transfers proposals wait for.
-pub(crate) type Held = watch::Sender<usize>;
+/// Until when proposals wait.
+pub(crate) type Held = watch::Sender<Option<Instant>>;
 
-/// Proposals wait for as long as this exists.
-pub(crate) struct Hold<'a>(&'a Held);
+/// Proposals wait for as long as this exists, and not after its time. One at a time.
+pub(crate) struct Hold<'a> {
+    held: &'a Held,
+    until: Instant,
+}
 
 impl<'a> Hold<'a> {
-    pub fn new(held: &'a Held) -> Self {
-        held.send_modify(|transfers| *transfers += 1);
-        Hold(held)
+    pub fn new(held: &'a Held, until: Instant) -> Self {
+        held.send_replace(Some(until));
+        Hold { held, until }
+    }
+
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until
     }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|transfers| *transfers -= 1);
+        self.held.send_replace(None);
     }
 }
 
@@ -59,7 +67,7 @@ pub(crate) async fn run(
     raft: Raft,
     machine: Arc<dyn StateMachine>,
     mut inbox: mpsc::UnboundedReceiver<Proposal>,
-    mut held: watch::Receiver<usize>,
+    mut held: watch::Receiver<Option<Instant>>,
     counters: Arc<Counters>,
 ) {
     let mut flying = FuturesUnordered::new();
@@ -69,8 +77,10 @@ pub(crate) async fn run(
             flying.next().await;
             continue;
         }
-        if *held.borrow_and_update() > 0 {
+        let until = *held.borrow_and_update();
+        if let Some(until) = until.filter(|until| Instant::now() < *until) {
             tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
                 Some(()) = flying.next(), if !flying.is_empty() => {}
                 changed = held.changed() => if changed.is_err() {
                     return;

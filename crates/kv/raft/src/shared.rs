@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub leadership: Mutex<Option<(Vote, u64)>>,
     /// Held by whoever gives leadership away, or has something proposed of the members: one at a time.
     pub changes: tokio::sync::Mutex<()>,
-    /// Transfers of leadership that proposals wait for.
+    /// Until when proposals wait for a transfer of leadership.
     pub held: Held,
     pub counters: Arc<Counters>,
 }

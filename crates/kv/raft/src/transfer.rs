@@ -70,17 +70,17 @@ impl Node {
     }
 
     async fn hand_over(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
-        let mut held_until = None;
         let mut hold = None;
         loop {
             let status = self.status();
-            let next = step(&status, transfer.term, to, hold.is_some());
-            if matches!(next, Step::Ask | Step::Hold) && held_until.is_none() {
-                hold = Some(Hold::new(&self.shared.held));
-                held_until = Some(Instant::now() + self.shared.election_timeout());
+            let held = hold.as_ref().is_some_and(|hold: &Hold<'_>| !hold.is_over());
+            let next = step(&status, transfer.term, to, held);
+            if matches!(next, Step::Ask | Step::Hold) && hold.is_none() {
+                hold = Some(Hold::new(&self.shared.held, Instant::now() + self.shared.election_timeout()));
                 continue;
             }
-            if !status.leading || held_until.is_some_and(|end| Instant::now() >= end) {
+            if !status.leading {
+                // What waits is for the next leader.
                 hold = None;
             }
             match next {
