@@ -1,7 +1,8 @@
 //! Works of leases that are kept alive.
 
+use crate::ask;
 use crate::figures::Seen;
-use crate::load::{self, together};
+use crate::load::together;
 use crate::server::Cluster;
 use crate::wire::{Heard, Messages, Wire};
 use anyhow::{Result, bail};
@@ -84,7 +85,7 @@ pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -
     let mut lanes = Vec::new();
     for _ in 0..clients {
         let request = pb::LeaseGrantRequest { ttl: 60, id: 0 };
-        let granted: pb::LeaseGrantResponse = load::ask(&address, GRANT, &request).await?;
+        let granted: pb::LeaseGrantResponse = ask::ask(&address, GRANT, &request).await?;
         lanes.push((Stream::open(&address).await?, granted.id));
     }
     let end = Instant::now() + duration;
@@ -114,7 +115,7 @@ pub async fn keep_many(address: &str, count: i64, begin: Instant, end: Instant) 
 
 /// How many leases the server has.
 pub async fn count(address: &str) -> Result<usize> {
-    let answer: pb::LeaseLeasesResponse = load::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
+    let answer: pb::LeaseLeasesResponse = ask::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
     Ok(answer.leases.len())
 }
 

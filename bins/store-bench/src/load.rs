@@ -1,12 +1,12 @@
 //! Works of calls with one answer: each client sends its next request when the last one is answered.
 
+use crate::ask::{RANGE, ask};
 use crate::figures::{Calls, Seen};
 use crate::random::Random;
 use crate::server::{Cluster, own_cpu};
 use crate::wire::{Heard, Wire};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
-use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
@@ -21,8 +21,6 @@ const REQUEST: usize = 32 << 10;
 pub const KEYS: u64 = 100_000;
 /// Clients beyond this share connections.
 const MOST_CONNECTIONS: usize = 100;
-/// Reading keys.
-pub const RANGE: &str = "/etcdserverpb.KV/Range";
 /// Writing one.
 pub const PUT: &str = "/etcdserverpb.KV/Put";
 /// Giving up old revisions.
@@ -110,22 +108,6 @@ fn guarded_put(key: String) -> pb::TxnRequest {
         success: vec![op(Op::RequestPut(put(key.clone().into(), VALUE)))],
         failure: vec![op(Op::RequestRange(range(key)))],
     }
-}
-
-/// Whether a server answers a linearizable read.
-pub async fn answers(address: &str) -> Result<()> {
-    tokio::time::timeout(Duration::from_secs(2), revision(address)).await?.map(drop)
-}
-
-/// One call on a connection of its own.
-pub async fn ask<M: Message + Default>(address: &str, path: &'static str, request: &impl Message) -> Result<M> {
-    Wire::connect(address, path).await?.ask(request).await
-}
-
-/// The store's revision, as a member has it after everything that was acknowledged.
-pub async fn revision(address: &str) -> Result<i64> {
-    let answer: pb::RangeResponse = ask(address, RANGE, &range("absent".to_owned())).await?;
-    Ok(answer.header.context("an answer without a header")?.revision)
 }
 
 /// Puts keys made of numbers, a hundred a transaction or as many as a request holds, over a few connections.

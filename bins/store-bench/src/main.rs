@@ -1,6 +1,7 @@
 //! `store-bench`: the same load on `kvstore` and, where it is installed, on etcd, on the same disk, in turns; or on servers
 //! that run already.
 
+mod ask;
 mod disk;
 mod figures;
 mod leases;

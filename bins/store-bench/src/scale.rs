@@ -1,5 +1,6 @@
 //! Many watchers, many leases, much history: what a server needs for them, and whom they hinder.
 
+use crate::ask;
 use crate::figures::{Quantity, Seen};
 use crate::leases;
 use crate::load::{self, Work, together};
@@ -122,13 +123,13 @@ async fn history(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
     notes.note("on disk", cluster.disk(), "MiB");
     notes.note("RSS", cluster.memory(), "MiB");
     longest(cluster, notes, "before", BEFORE, async { Ok(()) }).await?;
-    let request = pb::CompactionRequest { revision: load::revision(&address).await?, physical: false };
-    let compact = async { load::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop) };
+    let request = pb::CompactionRequest { revision: ask::revision(&address).await?, physical: false };
+    let compact = async { ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop) };
     let took = longest(cluster, notes, "compaction", COMPACTION, compact).await?;
     notes.note("compaction: answered after", took.as_secs_f64() * 1e3, "ms");
     notes.note("on disk 30 s after compaction began", cluster.disk(), "MiB");
     let request = pb::DefragmentRequest {};
-    let defragment = async { load::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request).await.map(drop) };
+    let defragment = async { ask::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request).await.map(drop) };
     let took = longest(cluster, notes, "Defragment", BEFORE, defragment).await?;
     notes.note("Defragment: answered after", took.as_secs_f64() * 1e3, "ms");
     notes.note("on disk after Defragment", cluster.disk(), "MiB");

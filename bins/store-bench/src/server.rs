@@ -101,7 +101,7 @@ impl Cluster {
     async fn wait(&self) -> Result<()> {
         let begin = Instant::now();
         for member in &self.members {
-            while crate::load::answers(&member.address).await.is_err() {
+            while crate::ask::answers(&member.address).await.is_err() {
                 if begin.elapsed() > START {
                     bail!("{} does not answer", self.binary.display());
                 }

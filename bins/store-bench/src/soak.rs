@@ -1,5 +1,6 @@
 //! Overwrites at full speed for as long as wanted, compacted all the time: what grows although the live data do not.
 
+use crate::ask;
 use crate::load::{self, KEYS, VALUE, Work};
 use crate::report::note;
 use crate::server::Cluster;
@@ -61,7 +62,7 @@ fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
 
 async fn compact(cluster: &Cluster) -> Result<()> {
     let address = cluster.first()?;
-    let present = load::revision(&address).await?;
+    let present = ask::revision(&address).await?;
     let request = pb::CompactionRequest { revision: present - KEPT, physical: false };
-    load::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop)
+    ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop)
 }

@@ -2,7 +2,8 @@
 //! a member that failed is left alone for a while.
 
 use super::ledger::Found;
-use crate::load::{PUT, RANGE};
+use crate::ask::RANGE;
+use crate::load::PUT;
 use crate::random::Random;
 use crate::wire::Wire;
 use anyhow::{Context, Result};
