@@ -1,4 +1,4 @@
-# Client libraries that are not ours: the published Python client, and client-go's informers.
+# Client libraries that are not ours: the published Python client, client-go's informers, and all of its typed clients.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 build || exit 1
@@ -10,8 +10,9 @@ else
 fi
 if ! command -v go >/dev/null; then
   echo "skip interop/go: there is no Go toolchain"
-elif (cd tests/interop/go && go build -o "$WORK/interop-go" .) >"$WORK/go.log" 2>&1; then
+elif (cd tests/interop/go && go build -o "$WORK/interop-go" . && go build -o "$WORK/interop-typed" ./typed) >"$WORK/go.log" 2>&1; then
   "$WORK/interop-go" "$KUBECONFIG"
+  "$WORK/interop-typed" "$KUBECONFIG"
 else
   echo "skip interop/go: it could not be built: $(tail -1 "$WORK/go.log")"
 fi

@@ -45,7 +45,9 @@ def fresh_server(options, command):
             while True:
                 if os.path.exists(port_file):
                     port = open(port_file).read().strip()
-                    done = subprocess.run(["curl", "-sk", "-m", "1", f"https://127.0.0.1:{port}/readyz"], capture_output=True)
+                    pki = os.path.join(options.data_dir, "pki")
+                    done = subprocess.run(["curl", "-s", "-m", "1", "--cacert", f"{pki}/ca.crt", "--cert", f"{pki}/admin.crt",
+                                           "--key", f"{pki}/admin.key", f"https://127.0.0.1:{port}/readyz"], capture_output=True)
                     if done.stdout == b"ok":
                         samples.append((time.monotonic() - begun) * 1000)
                         break

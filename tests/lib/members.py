@@ -35,7 +35,8 @@ class Member:
         self.argv = [*self.inside, *under, os.path.join(c.bin_dir, "kvstore"), f"--name={name}", f"--data-dir={folder}/{name}",
                      f"--listen-client-urls=http://{self.endpoint}", f"--advertise-client-urls=http://{self.endpoint}",
                      f"--listen-peer-urls=http://{host}:{ports[1]}", f"--initial-advertise-peer-urls=http://{host}:{ports[1]}",
-                     f"--initial-cluster={cluster}", "--heartbeat-interval=50", "--election-timeout=500", *more]
+                     f"--initial-cluster={cluster}", "--heartbeat-interval=50", "--election-timeout=500",
+                     "--allow-insecure-peers", *more]
 
     def start(self, wait=True):
         with open(self.log, "a") as log:

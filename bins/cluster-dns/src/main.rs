@@ -34,12 +34,15 @@ struct Cli {
     /// Where the node's resolvers are written down
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
-    /// Range of addresses that may ask; may be given several times [default: everybody]
+    /// Range of clients that are served; may be given several times [default: private and loopback addresses]
     #[arg(long, value_name = "CIDR")]
     allow: Vec<IpNet>,
     /// Address of health checks
     #[arg(long, value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
+    /// Number of the user and group to become once the ports are bound, if started as root
+    #[arg(long, value_name = "UID")]
+    user: Option<u32>,
 }
 
 fn main() -> ExitCode {
@@ -54,10 +57,17 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         upstreams = net_dns::upstreams_of(&text);
     }
     let config = Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
-    let settings =
-        Settings { listen: cli.listen, domain: cli.domain, upstreams, allow: cli.allow, health: cli.health_address };
+    let settings = Settings {
+        listen: cli.listen,
+        domain: cli.domain,
+        upstreams,
+        allow: cli.allow,
+        health: cli.health_address,
+        user: cli.user,
+    };
     let tasks = Tasks::new(shutdown);
-    net_dns::run(&Client::new(config), settings, tasks.clone()).await?;
-    tasks.wait(std::time::Duration::from_secs(5)).await;
-    Ok(())
+    let ran = net_dns::run(&Client::new(config), settings, tasks.clone()).await;
+    let finished = tasks.finish(std::time::Duration::from_secs(5)).await;
+    ran?;
+    Ok(finished?)
 }

@@ -1,11 +1,11 @@
 //! kube-apiserver: the Kubernetes API over an etcd v3 store.
 
-use apiserver_server::{IGNORED, ServerOptions, run};
+use apiserver_server::{ServerOptions, UPSTREAM_FLAGS, run};
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    base_cli::run("kube-apiserver", &IGNORED, |options: &ServerOptions| options.logs.clone(), run)
+    base_cli::run("kube-apiserver", UPSTREAM_FLAGS, |options: &ServerOptions| options.logs.clone(), run)
 }

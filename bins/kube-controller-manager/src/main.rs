@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use controllers_manager::{IGNORED_FLAGS, Options, run};
+use controllers_manager::{Options, UPSTREAM_FLAGS, run};
 
 fn main() -> ExitCode {
-    base_cli::run("kube-controller-manager", IGNORED_FLAGS, |o: &Options| o.logs.clone(), run)
+    base_cli::run("kube-controller-manager", UPSTREAM_FLAGS, |o: &Options| o.logs.clone(), run)
 }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use scheduler_core::{Flags, IGNORED_FLAGS, run};
+use scheduler_core::{Flags, UPSTREAM_FLAGS, run};
 
 fn main() -> ExitCode {
-    base_cli::run("kube-scheduler", IGNORED_FLAGS, |flags: &Flags| flags.logs.clone(), run)
+    base_cli::run("kube-scheduler", UPSTREAM_FLAGS, |flags: &Flags| flags.logs.clone(), run)
 }

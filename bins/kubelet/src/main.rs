@@ -1,12 +1,12 @@
 //! The node agent.
 
-use node_kubelet::{Flags, IGNORED_FLAGS};
+use node_kubelet::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     base_cli::run(
         "kubelet",
-        IGNORED_FLAGS,
+        UPSTREAM_FLAGS,
         |flags: &Flags| flags.logs.clone(),
         |flags, shutdown| async move {
             let settings = node_kubelet::settings(&flags)?;

@@ -1,11 +1,11 @@
 //! `kvstore`: a key-value store with etcd's v3 API.
 
-use kv_service::{Flags, IGNORED_FLAGS};
+use kv_service::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    base_cli::run("kvstore", IGNORED_FLAGS, Flags::log, kv_service::run)
+    base_cli::run("kvstore", UPSTREAM_FLAGS, Flags::log, kv_service::run)
 }

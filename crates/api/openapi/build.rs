@@ -1,19 +1,27 @@
 //! Collects the descriptions of types and fields from the sources of k8s-openapi, as one compressed text.
 //!
-//! Sentences are not kept in this repository: they are taken from the crate that is a dependency anyway. Where its
-//! sources cannot be found or read, the text is empty and documents have no descriptions.
+//! Sentences are not kept in this repository: they are taken from the crate that is a dependency anyway. If its sources
+//! cannot be found, the build fails: a server whose documents lack all descriptions must be asked for.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// The variable that allows a build without descriptions.
+const WITHOUT: &str = "IRONCLAD_WITHOUT_DESCRIPTIONS";
+
 fn main() {
+    println!("cargo::rerun-if-env-changed={WITHOUT}");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../../Cargo.lock");
     let mut lines = Vec::new();
     match sources() {
         Some(folder) => collect(&folder, &mut lines),
-        None => println!("cargo::warning=sources of k8s-openapi not found; OpenAPI will have no descriptions"),
+        None if std::env::var_os(WITHOUT).is_some() => {}
+        None => println!(
+            "cargo::error=the sources of k8s-openapi were not found; run `cargo fetch`, or set {WITHOUT}=1 to build OpenAPI \
+             documents without descriptions"
+        ),
     }
     lines.sort();
     lines.dedup();

@@ -20,6 +20,8 @@ use plain::{Plain, plain};
 
 pub use write::encode;
 
+/// Duplicate keys that are reported.
+const MAX_DUPLICATES: usize = 20;
 /// Brackets times bytes that the parser may be given; takes it about a second.
 const MAX_WORK: usize = 1 << 30;
 
@@ -52,8 +54,8 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
     let value = Node { text: &text, duplicates: &keys, stop_at: None }
         .deserialize(serde_yaml::Deserializer::from_str(&text))
         .map_err(syntax)?;
-    let keys: Vec<String> = keys.into_inner();
-    let problems = keys.into_iter().take(20).enumerate().map(|(index, key)| located(&text, index, key)).collect();
+    let keys = keys.into_inner();
+    let problems = locate(&text, keys);
     Ok((value, problems))
 }
 
@@ -80,13 +82,32 @@ fn brackets(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count()
 }
 
-/// Reads again up to the duplicate, because the parser tells lines only with errors.
-fn located(text: &str, index: usize, key: String) -> Problem {
+/// Gives duplicates their lines. The parser tells lines only with errors, so that a key without a place in the text costs
+/// another pass: one, for the first of them. More would let a client have a document read many times.
+fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
+    let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+    let again = keys.iter().position(|duplicate| duplicate.offset.is_none());
+    let line = again.map_or(0, |index| line_of_duplicate(text, index));
+    let located = keys.into_iter().enumerate().map(|(index, duplicate)| {
+        let line = duplicate.offset.map_or(if again == Some(index) { line } else { 0 }, line_of);
+        Problem::YamlDuplicate { line, key: duplicate.key }
+    });
+    located.collect()
+}
+
+/// Reads again up to the duplicate of that index.
+fn line_of_duplicate(text: &str, index: usize) -> usize {
     let keys = RefCell::new(Vec::new());
     let seed = Node { text, duplicates: &keys, stop_at: Some(index) };
     let error = seed.deserialize(serde_yaml::Deserializer::from_str(text)).err();
-    let line = error.and_then(|error| error.location()).map_or(0, |location| location.line());
-    Problem::YamlDuplicate { line, key }
+    error.and_then(|error| error.location()).map_or(0, |location| location.line())
+}
+
+/// A key that its map has already.
+struct Duplicate {
+    key: String,
+    /// Where it stands in the text, if the parser hands out a part of the text.
+    offset: Option<usize>,
 }
 
 fn syntax(error: serde_yaml::Error) -> DecodeError {
@@ -102,7 +123,7 @@ fn syntax(error: serde_yaml::Error) -> DecodeError {
 struct Node<'a> {
     /// The document, to tell plain words from quoted ones; empty for JSON.
     text: &'a str,
-    duplicates: &'a RefCell<Vec<String>>,
+    duplicates: &'a RefCell<Vec<Duplicate>>,
     stop_at: Option<usize>,
 }
 
@@ -186,12 +207,18 @@ struct Key<'a> {
 
 impl Key<'_> {
     fn key<E: serde::de::Error>(self, key: String) -> Result<String, E> {
+        self.key_at(key, None)
+    }
+
+    fn key_at<E: serde::de::Error>(self, key: String, offset: Option<usize>) -> Result<String, E> {
         if self.map.contains_key(&key) {
             let mut duplicates = self.node.duplicates.borrow_mut();
             if self.node.stop_at == Some(duplicates.len()) {
                 return Err(E::custom("duplicate"));
             }
-            duplicates.push(key.clone());
+            if duplicates.len() < MAX_DUPLICATES {
+                duplicates.push(Duplicate { key: key.clone(), offset });
+            }
         }
         Ok(key)
     }
@@ -217,11 +244,13 @@ impl<'de> Visitor<'de> for Key<'_> {
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, value: &'de str) -> Result<String, E> {
-        match plain(self.node.text, value) {
-            Plain::Bool(value) => self.key(value.to_string()),
-            Plain::Int(value) => self.key(value.to_string()),
-            Plain::Text => self.key(value.to_owned()),
-        }
+        let offset = plain::offset(self.node.text, value);
+        let key = match plain(self.node.text, value) {
+            Plain::Bool(value) => value.to_string(),
+            Plain::Int(value) => value.to_string(),
+            Plain::Text => value.to_owned(),
+        };
+        self.key_at(key, offset)
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<String, E> {
@@ -256,6 +285,9 @@ mod tests {
         assert_eq!(value, serde_json::json!({"a": 3, "b": {"c": 2}}));
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"]);
+        let (_, problems) = parse(b"1: 1\n1: 2\n'a': 1\n'a': 2\n").unwrap();
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["line 2: key \"1\" already set in map", "line 4: key \"a\" already set in map"]);
     }
 
     #[test]

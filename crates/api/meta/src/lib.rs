@@ -3,14 +3,17 @@
 //!
 //! Invariant: pure; the same input gives the same answer everywhere, so that server, components and tests agree.
 
+pub mod certificate_request;
 pub mod fields;
 pub mod labels;
 pub mod meta;
 pub mod names;
 pub mod quantity;
+pub mod semantic;
 pub mod status;
 pub mod time;
 
+pub use certificate_request::CertificateRequest;
 pub use labels::Selector;
 pub use meta::Meta;
 pub use quantity::Quantity;

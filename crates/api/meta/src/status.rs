@@ -147,7 +147,7 @@ pub struct Status {
     pub kind: String,
     /// Always `v1`.
     pub api_version: String,
-    /// List metadata; empty.
+    /// List metadata: empty, or where to go on.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// `Success` or `Failure`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -189,12 +189,14 @@ pub struct ApiError {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// `metadata.continue` of the Status: where a list that can't go on consistently may go on; empty without one.
+    pub continue_token: String,
 }
 
 impl ApiError {
     /// An error with no details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        ApiError { reason, message: message.into(), details: None }
+        ApiError { reason, message: message.into(), details: None, continue_token: String::new() }
     }
 
     /// The same error with `details`.
@@ -306,7 +308,12 @@ impl ApiError {
 
     /// The wire form.
     pub fn status(&self) -> Status {
+        let mut metadata = serde_json::Map::new();
+        if !self.continue_token.is_empty() {
+            metadata.insert("continue".into(), self.continue_token.clone().into());
+        }
         Status {
+            metadata,
             kind: "Status".into(),
             api_version: "v1".into(),
             status: "Failure".into(),
@@ -314,7 +321,6 @@ impl ApiError {
             reason: self.reason.as_str().into(),
             details: self.details.as_deref().cloned(),
             code: i32::from(self.code()),
-            ..Status::default()
         }
     }
 }

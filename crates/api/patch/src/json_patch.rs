@@ -1,7 +1,8 @@
 //! JSON Patch (RFC 6902), with what the Go library does differently: `replace` of an absent member adds it, `test` of an
 //! absent member against null holds, negative indexes count from the end.
 //!
-//! What copies add up to is bounded, so that a few doublings cannot fill the memory.
+//! A patch is bounded in what it may cost: the bytes that copies add, the elements that operations visit or shift, and the
+//! depth of the result, because everything that walks, clones or drops a tree later on is recursive.
 
 use serde_json::Value;
 
@@ -11,6 +12,11 @@ use crate::PatchError;
 const MAX_OPERATIONS: usize = 10_000;
 /// The most bytes that copies may add.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+/// The deepest nesting of the result: that of a JSON body.
+const MAX_DEPTH: usize = 127;
+/// The most values that operations may visit, and the most elements that they may shift within arrays. A patch of 3 MiB
+/// stays far below; about a tenth of a second of work.
+const MAX_WORK: usize = 20_000_000;
 
 /// Applies a JSON patch, given as bytes, to a tree. The tree should be the explicit one (`api_codec::json::explicit`).
 pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
@@ -22,7 +28,7 @@ pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
             operations.len()
         )));
     }
-    let mut document = Document { root: original, copied: 0 };
+    let mut document = Document { root: original, copied: 0, work: 0 };
     for operation in &operations {
         document.apply(operation)?;
     }
@@ -32,6 +38,7 @@ pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
 struct Document {
     root: Value,
     copied: usize,
+    work: usize,
 }
 
 fn inapplicable<T>(text: String) -> Result<T, PatchError> {
@@ -81,6 +88,23 @@ impl Document {
         ))
     }
 
+    /// Refuses `value` below `path` if the result would nest too deep.
+    fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
+        let above = path.bytes().filter(|byte| *byte == b'/').count();
+        match MAX_DEPTH.checked_sub(above).and_then(|levels| count_values(value, levels)) {
+            Some(visited) => self.spend(visited),
+            None => Err(PatchError::TooLarge(format!("The patched object exceeds the maximum depth of {MAX_DEPTH}"))),
+        }
+    }
+
+    fn spend(&mut self, work: usize) -> Result<(), PatchError> {
+        self.work = self.work.saturating_add(work);
+        if self.work <= MAX_WORK {
+            return Ok(());
+        }
+        Err(PatchError::TooLarge("The operations of the JSON patch need too much work".into()))
+    }
+
     fn get(&self, path: &str) -> Option<&Value> {
         segments(path).iter().try_fold(&self.root, |value, key| match value {
             Value::Object(map) => map.get(key),
@@ -108,32 +132,30 @@ impl Document {
     }
 
     fn add(&mut self, path: &str, value: Value, kind: &str) -> Result<(), PatchError> {
+        self.check_depth(path, &value)?;
         if path.is_empty() {
             self.root = value;
             return Ok(());
         }
         let (container, key) = self.container(path, kind)?;
+        let mut shifted = 0;
         match container {
-            Value::Object(map) => {
-                map.insert(key, value);
-                Ok(())
-            }
-            Value::Array(list) if key == "-" => {
-                list.push(value);
-                Ok(())
-            }
+            Value::Object(map) => drop(map.insert(key, value)),
+            Value::Array(list) if key == "-" => list.push(value),
             Value::Array(list) => match index(&key, list.len() + 1) {
                 Some(at) => {
+                    shifted = list.len() - at;
                     list.insert(at, value);
-                    Ok(())
                 }
-                None => bad_index(kind, path, &key),
+                None => return bad_index(kind, path, &key),
             },
-            _ => bad_index(kind, path, &key),
+            _ => return bad_index(kind, path, &key),
         }
+        self.spend(shifted)
     }
 
     fn replace(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
+        self.check_depth(path, &value)?;
         if path.is_empty() {
             self.root = value;
             return Ok(());
@@ -159,11 +181,16 @@ impl Document {
 
     fn remove(&mut self, path: &str, kind: &str) -> Result<Value, PatchError> {
         let (container, key) = self.container(path, kind)?;
+        let mut shifted = 0;
         let removed = match container {
             Value::Object(map) => map.remove(&key),
-            Value::Array(list) => index(&key, list.len()).map(|at| list.remove(at)),
+            Value::Array(list) => index(&key, list.len()).map(|at| {
+                shifted = list.len() - at;
+                list.remove(at)
+            }),
             _ => None,
         };
+        self.spend(shifted)?;
         removed.map_or_else(
             || {
                 inapplicable(format!(
@@ -209,6 +236,27 @@ fn equal(a: &Value, b: &Value) -> bool {
         }
         _ => a == b,
     }
+}
+
+/// Counts the values of a tree; none if it nests deeper than `levels`.
+fn count_values(value: &Value, levels: usize) -> Option<usize> {
+    let mut count = 1;
+    match value {
+        Value::Array(list) => {
+            let below = levels.checked_sub(1)?;
+            for item in list {
+                count += count_values(item, below)?;
+            }
+        }
+        Value::Object(map) => {
+            let below = levels.checked_sub(1)?;
+            for item in map.values() {
+                count += count_values(item, below)?;
+            }
+        }
+        _ => {}
+    }
+    Some(count)
 }
 
 /// About the bytes that a value takes as JSON.
@@ -267,5 +315,37 @@ mod tests {
         let outcome = json_patch(json!({"data": {"a": "1"}}), json!(copies).to_string().as_bytes());
         assert!(matches!(outcome, Err(PatchError::Inapplicable(_))));
         assert!(matches!(json_patch(json!({}), b"{}"), Err(PatchError::Malformed(_))));
+    }
+
+    fn nested(levels: usize) -> Value {
+        (0..levels).fold(json!(1), |value, _| json!({"a": value}))
+    }
+
+    #[test]
+    fn copies_into_themselves_cannot_deepen_the_result_without_bound() {
+        let mut patch = vec![json!({"op": "add", "path": "/x", "value": nested(60)})];
+        let path = |levels: usize| format!("/x{}", "/a".repeat(levels));
+        patch.extend((0..15).map(|n| json!({"op": "copy", "from": "/x", "path": path(60 << n)})));
+        let outcome = json_patch(json!({}), json!(patch).to_string().as_bytes());
+        assert!(matches!(outcome, Err(PatchError::TooLarge(_))));
+    }
+
+    #[test]
+    fn depth_is_bounded_like_that_of_a_body() {
+        let apply = |op: &str, levels: usize| {
+            let patch = json!([{"op": op, "path": "/x/y/z/w", "value": nested(levels)}]).to_string();
+            json_patch(json!({"x": {"y": {"z": {"w": 1}}}}), patch.as_bytes())
+        };
+        for op in ["add", "replace"] {
+            assert!(apply(op, MAX_DEPTH - 4).is_ok(), "{op}");
+            assert!(matches!(apply(op, MAX_DEPTH - 3), Err(PatchError::TooLarge(_))), "{op}");
+        }
+    }
+
+    #[test]
+    fn inserts_at_the_front_of_a_long_array_are_bounded() {
+        let long = json!({"list": vec![0; 500_000]});
+        let inserts = json!(vec![json!({"op": "add", "path": "/list/0", "value": 1}); 100]).to_string();
+        assert!(matches!(json_patch(long, inserts.as_bytes()), Err(PatchError::TooLarge(_))));
     }
 }

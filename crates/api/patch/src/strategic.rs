@@ -10,7 +10,8 @@ use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Value};
 
 use crate::PatchError;
-use order::{in_order, partition};
+use order::{Positions, in_order, partition};
+use std::collections::{HashMap, HashSet};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -139,7 +140,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     let Value::Array(list) = &directive else {
         return bad("invalid patch format of retainKeys".to_owned());
     };
-    let named = |key: &str| list.iter().any(|item| item.as_str() == Some(key));
+    let names: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
+    let named = |key: &str| names.contains(key);
     let exempt = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
     if patch.iter().any(|(key, value)| !value.is_null() && !exempt(key) && !named(key)) {
         return bad("invalid patch format of retainKeys".to_owned());
@@ -151,6 +153,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
 fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(), PatchError> {
     let Value::Array(gone) = gone else { return bad(format!("{DELETE_FROM}{name} is no list")) };
     if let Some(Value::Array(list)) = original.get_mut(name) {
+        let gone: HashSet<&Value> = gone.iter().collect();
         list.retain(|item| !gone.contains(item));
     }
     Ok(())
@@ -195,7 +198,8 @@ fn as_list(value: Option<Value>) -> Option<Vec<Value>> {
 /// Every element that the patch sets must stand in the order list.
 fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
     let is_kept = |item: &&Value| item.get(PATCH).is_none();
-    match change.iter().filter(is_kept).find(|item| order::position(order, item, key).is_none()) {
+    let positions = Positions::read(order, key);
+    match change.iter().filter(is_kept).find(|item| positions.find(item).is_none()) {
         Some(item) => bad(format!(
             "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n: {item} is missing",
             Value::from(change.to_vec()),
@@ -210,11 +214,13 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Res
     if !objects {
         let order = original.clone();
         let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-        for item in original.into_iter().chain(patch.iter().cloned()) {
-            if !merged.contains(&item) {
-                merged.push(item);
+        let mut seen = HashSet::with_capacity(original.len() + patch.len());
+        for item in original.iter().chain(&patch) {
+            if seen.insert(item) {
+                merged.push(item.clone());
             }
         }
+        drop(seen);
         let (in_patch, server_only) = partition(merged, &patch, "");
         return Ok(in_order(in_patch, server_only, &patch, &order, ""));
     }
@@ -226,14 +232,14 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Res
 
 fn merge_objects(mut original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Result<Vec<Value>, PatchError> {
     let (mut changes, mut replace) = (Vec::with_capacity(patch.len()), false);
+    let mut deleted = HashSet::new();
     for item in patch {
         let Value::Object(map) = item else { return bad("list element is no object".to_owned()) };
         match map.get(PATCH).map(Value::as_str) {
             None => changes.push(map),
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
-                let value = merge_value(&map, key)?.clone();
-                original.retain(|item| item.get(key) != Some(&value));
+                deleted.insert(merge_value(&map, key)?.clone());
             }
             Some(Some("merge")) => return bad("merging lists cannot yet be specified in the patch".to_owned()),
             Some(_) => return unknown_type(map.get(PATCH).unwrap_or(&Value::Null), &map),
@@ -242,16 +248,28 @@ fn merge_objects(mut original: Vec<Value>, patch: Vec<Value>, key: &str, at: At)
     if replace {
         return Ok(changes.into_iter().map(without_directives).map(Value::Object).collect());
     }
+    if !deleted.is_empty() {
+        original.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
+    }
     let server_order = original.clone();
+    let mut known: HashMap<Value, usize> = HashMap::with_capacity(original.len());
+    for (at, item) in original.iter().enumerate() {
+        if let Some(value) = item.get(key) {
+            known.entry(value.clone()).or_insert(at);
+        }
+    }
     let patch_order: Vec<Value> = changes.iter().cloned().map(Value::Object).collect();
     for change in changes {
         let value = merge_value(&change, key)?.clone();
-        match original.iter_mut().find(|item| item.get(key) == Some(&value)) {
+        match known.get(&value).and_then(|at| original.get_mut(*at)) {
             Some(slot) => {
                 let before = slot.as_object_mut().map(std::mem::take).unwrap_or_default();
                 *slot = Value::Object(merge_map(before, change, at)?);
             }
-            None => original.push(Value::Object(without_directives(change))),
+            None => {
+                known.insert(value, original.len());
+                original.push(Value::Object(without_directives(change)));
+            }
         }
     }
     let (in_patch, server_only) = partition(original, &patch_order, key);

@@ -232,7 +232,7 @@ fn success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const FIXED: [&str; 4] = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"];
+const FIXED: [&str; 5] = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
 
 fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));

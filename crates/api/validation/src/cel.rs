@@ -1,14 +1,15 @@
 //! The outer form of CEL expressions: balanced brackets, and no names that nobody declares.
 //!
 //! This is no compiler: types are not checked. It refuses what can never run, so that a policy with a misspelled root is
-//! refused when it is written, not ignored when it should act.
+//! refused when it is written, not ignored when it should act. In doubt it accepts: a valid expression must never be
+//! refused.
 
 use crate::field::{Errors, Path};
 use crate::tree::{list, text};
 use serde_json::Value;
 
 /// Names that every expression knows: literals, types, and functions that stand alone.
-const BUILT_IN: [&str; 18] = [
+const BUILT_IN: [&str; 20] = [
     "true",
     "false",
     "null",
@@ -27,9 +28,26 @@ const BUILT_IN: [&str; 18] = [
     "duration",
     "google",
     "Object",
+    "null_type",
+    "optional_type",
 ];
-const MACROS: [&str; 9] =
-    ["all", "exists", "exists_one", "map", "filter", "transformList", "transformMap", "sortBy", "bind"];
+/// Namespaces of the functions and types that CEL's and Kubernetes' libraries add.
+const NAMESPACES: [&str; 14] = [
+    "base64",
+    "cel",
+    "cidr",
+    "format",
+    "ip",
+    "k8s",
+    "kubernetes",
+    "lists",
+    "math",
+    "net",
+    "optional",
+    "regex",
+    "sets",
+    "strings",
+];
 
 /// Checks `item.expression` (or another field) of each element of a list.
 pub fn each(parent: &Value, list_field: &str, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
@@ -72,11 +90,16 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
             Token::Name(name) => {
                 let before = i.checked_sub(1).and_then(|j| tokens.get(j));
                 let next = tokens.get(i + 1);
-                if MACROS.contains(name) && next == Some(&Token::Symbol('(')) {
+                // Any function may be a macro: libraries add new ones.
+                if next == Some(&Token::Symbol('(')) {
                     bound.extend(macro_variables(&tokens, i + 2));
                 }
-                let free = before != Some(&Token::Symbol('.')) && !matches!(next, Some(Token::Symbol('(' | ':' | '{')));
-                let declared = BUILT_IN.contains(name) || known.contains(name) || bound.contains(name);
+                let earlier = i.checked_sub(2).and_then(|j| tokens.get(j));
+                let selected = before == Some(&Token::Symbol('.'))
+                    || (before == Some(&Token::Symbol('?')) && earlier == Some(&Token::Symbol('.')));
+                let free = !selected && !matches!(next, Some(Token::Symbol('(' | ':' | '{')));
+                let namespace = NAMESPACES.contains(name) && next == Some(&Token::Symbol('.'));
+                let declared = BUILT_IN.contains(name) || known.contains(name) || bound.contains(name) || namespace;
                 if free && !declared {
                     return Some(format!(
                         "compilation failed: ERROR: <input>: undeclared reference to '{name}' (in container '')"
@@ -117,8 +140,14 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
         let length = match c {
             '"' | '\'' => {
                 out.push(Token::Literal);
-                quoted(rest, c)
+                quoted(rest, c, false)
             }
+            // A field name that is no identifier.
+            '`' => {
+                out.push(Token::Literal);
+                quoted(rest, c, true)
+            }
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             c if c.is_ascii_digit() => {
                 out.push(Token::Literal);
                 rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len())
@@ -126,11 +155,17 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
             c if c.is_alphabetic() || c == '_' => {
                 let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
-                let prefix = matches!(name, "r" | "b" | "R" | "B" | "br" | "rb") && after.starts_with(['"', '\'']);
-                if !prefix {
-                    out.push(Token::Name(name));
+                let prefix = name.len() <= 2 && name.chars().all(|c| "rRbB".contains(c));
+                match after.chars().next() {
+                    Some(quote @ ('"' | '\'')) if prefix => {
+                        out.push(Token::Literal);
+                        end + quoted(after, quote, name.contains(['r', 'R']))
+                    }
+                    _ => {
+                        out.push(Token::Name(name));
+                        end
+                    }
                 }
-                end
             }
             c => {
                 if !c.is_whitespace() {
@@ -144,8 +179,8 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
     out
 }
 
-/// The length of a string literal with its quotes, escapes counted.
-fn quoted(text: &str, quote: char) -> usize {
+/// The length of a string literal with its quotes. In a raw one a backslash escapes nothing.
+fn quoted(text: &str, quote: char, raw: bool) -> usize {
     let triple: String = std::iter::repeat_n(quote, 3).collect();
     if let Some(inner) = text.strip_prefix(triple.as_str()) {
         return inner.find(triple.as_str()).map_or(text.len(), |end| end + 6);
@@ -155,7 +190,7 @@ fn quoted(text: &str, quote: char) -> usize {
         if c == quote && !escaped {
             return i + 1;
         }
-        escaped = c == '\\' && !escaped;
+        escaped = c == '\\' && !escaped && !raw;
     }
     text.len()
 }
@@ -173,6 +208,15 @@ mod tests {
             "object.items.all(x, x.name != 'a b' && has(x.y))",
             "{'a': 1}.size() > 0 && request.name in ['x']",
             "Object{spec: Object.spec{replicas: 3}}",
+            "cel.bind(x, object.spec.replicas, x * x > params.max)",
+            "optional.of(1).orValue(2) == 1 && object.?spec.?name.orValue('') != ''",
+            "object.?spec.optMap(v, v + 1).hasValue()",
+            "sets.contains(['a'], object.l) && math.greatest(1, 2) == 2 && ip.isCanonical('10.0.0.1')",
+            "!format.dns1123Label().validate(object.name).hasValue()",
+            "object.a == 1 // nothing.here (\n && true",
+            "object.x.matches(r'\\') && object.x == b'y'",
+            "object.metadata.labels.`a.b/c-d` == 'x'",
+            "type(object.q) == kubernetes.Quantity || object.url == 'http://x'",
             "object.m.map(k, object.m[k]) == [] ? \"it's\" : r'\\d'",
         ] {
             assert_eq!(problem(good, &known), None, "{good}");

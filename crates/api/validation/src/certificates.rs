@@ -4,14 +4,18 @@ use crate::dispatch::Rules;
 use crate::field::{Errors, Path};
 use crate::metadata::NameRule;
 use crate::tree::{get, int, list, text, texts};
+use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::names;
 use base64::Engine;
 use serde_json::Value;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
-/// CertificateSigningRequests. Any name goes.
-pub const SIGNING_REQUEST: Rules = Rules { name: NameRule::Own, create: request, update: |_, _, _| {}, sub };
+/// CertificateSigningRequests. Upstream takes any name that makes a path; control characters are refused here, because
+/// names are printed to terminals.
+pub const SIGNING_REQUEST: Rules =
+    Rules { name: NameRule::PrintablePathSegment, create: request, update: |_, _, _| {}, sub };
+
+/// The signer of v1beta1 that signs any subject.
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 const USAGES: [&str; 23] = [
     "any",
@@ -41,9 +45,8 @@ const USAGES: [&str; 23] = [
 
 fn request(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    if !is_request(text(spec, "request")) {
-        let detail = "PEM block type must be CERTIFICATE REQUEST";
-        errors.invalid(&path.child("request"), get(spec, "request").clone(), detail);
+    if let Err(error) = check_request(text(spec, "request")) {
+        errors.invalid(&path.child("request"), get(spec, "request").clone(), error.to_string());
     }
     let usages = texts(spec, "usages");
     let at = path.child("usages");
@@ -117,16 +120,22 @@ fn is_certificate(text: &str) -> bool {
         && blocks.all(|block| block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok()))
 }
 
-fn is_request(text: &str) -> bool {
-    let Ok(pem) = base64::engine::general_purpose::STANDARD.decode(text) else { return false };
-    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&pem) else { return false };
-    let known = matches!(block.label.as_str(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST");
-    known && X509CertificationRequest::from_der(&block.contents).is_ok()
+fn check_request(text: &str) -> Result<(), RequestError> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| RequestError::Block)?;
+    match CertificateRequest::from_pem(&pem)?.verify_signature() {
+        // Signers of other domains may know algorithms that this library does not.
+        Err(RequestError::SignatureAlgorithm) => Ok(()),
+        verdict => verdict,
+    }
 }
 
 fn signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.required(path, "");
+        return;
+    }
+    if name == LEGACY_SIGNER {
+        errors.invalid(path, name, "the legacy signerName is not allowed via this API version");
         return;
     }
     let Some((domain, rest)) = name.split_once('/') else {
@@ -141,4 +150,41 @@ fn signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
         problems.extend(names::dns1123_label(segment));
     }
     errors.invalid_each(path, name, problems);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// CN=user, then one relative distinguished name of O=group-a and O=system:masters.
+    const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----
+MIHzMIGaAgEAMDgxDTALBgNVBAMMBHVzZXIxJzAOBgNVBAoMB2dyb3VwLWEwFQYD
+VQQKDA5zeXN0ZW06bWFzdGVyczBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABECS
+iJlc8r7HG8rNv6C9Gh8eckLIldUhg1tiU/m0e2jzdZ5fheLG9oJhR5ouoe5ijxW+
+OPRzsnhtrmfoUH6z4KugADAKBggqhkjOPQQDAgNIADBFAiEA5R5X3GT1rTFNHCuT
+sJVPQ4533sjRlHmxP6+kSPVkXLgCIFVrWKN6lqrYnZZoIjSEoHv5/wIT37BfMLoW
+HYEj4D05
+-----END CERTIFICATE REQUEST-----
+";
+
+    fn problems(request: &str, signer: &str) -> Vec<String> {
+        let mut errors = Errors::default();
+        let encoded = base64::engine::general_purpose::STANDARD.encode(request);
+        let spec = json!({"request": encoded, "signerName": signer, "usages": ["client auth"]});
+        super::request(&json!({"spec": spec}), &mut errors);
+        errors.0.into_iter().map(|error| error.field).collect()
+    }
+
+    #[test]
+    fn request_with_a_hidden_block_is_refused() {
+        assert_eq!(problems(REQUEST, "example.com/signer"), Vec::<String>::new());
+        let hidden = format!(" {REQUEST}{REQUEST}");
+        assert_eq!(problems(&hidden, "example.com/signer"), ["spec.request"]);
+    }
+
+    #[test]
+    fn legacy_signer_is_refused() {
+        assert_eq!(problems(REQUEST, LEGACY_SIGNER), ["spec.signerName"]);
+    }
 }

@@ -40,4 +40,5 @@ mod tree;
 pub use defaults::default_object;
 pub use dispatch::{Kind, validate_create, validate_update};
 pub use field::{FieldError, Kind as ErrorKind, to_api_error};
+pub use resource::{ADMIN_ACCESS_LABEL, validate_admin_access};
 pub use strategy::{as_stored, prepare_create, prepare_update};

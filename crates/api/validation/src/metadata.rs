@@ -20,6 +20,8 @@ pub enum NameRule {
     Label,
     /// What fits into a path segment.
     PathSegment,
+    /// What fits into a path segment and has no control characters.
+    PrintablePathSegment,
     /// Checked by the kind's own rules.
     Own,
 }
@@ -42,6 +44,12 @@ impl NameRule {
                 names::path_segment(name).into_iter().filter(|p| p.contains("may not contain")).collect()
             }
             NameRule::PathSegment => names::path_segment(name),
+            NameRule::PrintablePathSegment => {
+                let mut problems = NameRule::PathSegment.problems(name, prefix);
+                problems
+                    .extend(name.contains(char::is_control).then(|| "may not contain control characters".to_owned()));
+                problems
+            }
             NameRule::Own => Vec::new(),
         }
     }

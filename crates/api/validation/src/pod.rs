@@ -3,12 +3,15 @@
 mod affinity;
 mod container;
 mod environment;
+mod gated;
 mod probe;
+mod resize;
 mod resources;
 mod scheduling;
 mod security;
 mod source;
 mod spec;
+mod status;
 mod template;
 mod update;
 mod volume;

@@ -5,8 +5,8 @@ mod slice;
 pub use slice::SLICE;
 
 use crate::cel;
-use crate::dispatch::{Rules, no_sub};
-use crate::field::{Errors, Path};
+use crate::dispatch::{Kind, Rules, no_sub};
+use crate::field::{Errors, FieldError, Path};
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::tree::{get, has, list, text};
@@ -21,7 +21,6 @@ pub const TEMPLATE: Rules = Rules { name: NameRule::Subdomain, create: template,
 fn claim(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     devices(get(object, "spec"), &path, errors);
-    admin_access(get(object, "spec"), &path, errors);
 }
 
 fn template(object: &Value, errors: &mut Errors) {
@@ -29,7 +28,6 @@ fn template(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     template_metadata(get(spec, "metadata"), &path.child("metadata"), errors);
     devices(get(spec, "spec"), &path.child("spec"), errors);
-    admin_access(get(spec, "spec"), &path, errors);
 }
 
 fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -117,16 +115,30 @@ fn request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// Access to devices that others use, only where the namespace says so; no namespace is known here, so nowhere.
-fn admin_access(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// The label of namespaces whose claims may ask for access to devices that others use.
+pub const ADMIN_ACCESS_LABEL: &str = "resource.kubernetes.io/admin-access";
+
+/// Checks a ResourceClaim or a template of one in a namespace without [`ADMIN_ACCESS_LABEL`]: it must not ask for
+/// administrative access. Other kinds don't.
+pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
+    let spec = match (kind.group, kind.kind) {
+        ("resource.k8s.io", "ResourceClaim") => get(object, "spec"),
+        ("resource.k8s.io", "ResourceClaimTemplate") => get(get(object, "spec"), "spec"),
+        _ => return Vec::new(),
+    };
+    let path = Path::ROOT.child("spec");
     let at = path.child("devices");
     let at = at.child("requests");
+    let mut errors = Errors::default();
     for (i, request) in list(get(spec, "devices"), "requests").iter().enumerate() {
         if get(get(request, "exactly"), "adminAccess") == &Value::Bool(true) {
-            let detail = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+            let detail = format!(
+                "admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
+            );
             errors.forbidden(&at.index(i).child("adminAccess"), detail);
         }
     }
+    errors.0
 }
 
 /// Metadata of a template that only the server gives to objects.
@@ -161,4 +173,26 @@ fn constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut
 
 fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     rules::immutable(new, old, "spec", &Path::ROOT, errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn requests_for_administrative_access_are_found() {
+        let kind = |kind| Kind { group: "resource.k8s.io", version: "v1", kind, namespaced: true };
+        let request = |admin: bool| json!({"name": "r", "exactly": {"adminAccess": admin}});
+        let spec = json!({"devices": {"requests": [request(false), request(true)]}});
+        for (name, object, expect) in [
+            ("ResourceClaim", json!({"spec": spec}), &["spec.devices.requests[1].adminAccess"][..]),
+            ("ResourceClaimTemplate", json!({"spec": {"spec": spec}}), &["spec.devices.requests[1].adminAccess"]),
+            ("ResourceClaim", json!({"spec": {}}), &[]),
+            ("DeviceClass", json!({"spec": spec}), &[]),
+        ] {
+            let found = validate_admin_access(kind(name), &object);
+            assert_eq!(found.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expect, "{name}");
+        }
+    }
 }

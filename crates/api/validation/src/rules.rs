@@ -66,6 +66,10 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
 /// Problems of an IP address.
 pub fn ip(text: &str) -> Vec<String> {
     match parse_ip(text) {
+        // Some software takes such an address for IPv4 and some for IPv6.
+        Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".into()]
+        }
         Some(_) => Vec::new(),
         None => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".into()],
     }

@@ -150,12 +150,11 @@ fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Addresses on which only the node itself or its link listens.
+/// Refuses addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address is judged as the
+/// IPv4 address that a connection to it reaches.
 pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
-    let Some(ip) = rules::parse_ip(address) else {
-        errors.invalid_each(path, address, rules::ip(address));
-        return;
-    };
+    errors.invalid_each(path, address, rules::ip(address));
+    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else { return };
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),
@@ -295,4 +294,28 @@ fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
         errors.invalid(&path.child("loadBalancerClass"), a, "may not change once set");
     }
     service(new, errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_addresses_are_judged_as_what_they_reach() {
+        for (address, expect) in [
+            ("10.0.0.1", 0),
+            ("fd00::1", 0),
+            ("127.0.0.1", 1),
+            ("169.254.169.254", 1),
+            ("fe80::1", 1),
+            ("::ffff:10.0.0.1", 1),
+            ("::ffff:127.0.0.1", 2),
+            ("::ffff:169.254.169.254", 2),
+            ("::ffff:0.0.0.0", 2),
+        ] {
+            let mut errors = Errors::default();
+            reachable(address, &Path::ROOT.child("ip"), &mut errors);
+            assert_eq!(errors.0.len(), expect, "{address}: {:?}", errors.0);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Short reads and writes of JSON trees. What is absent, null or of another type reads as empty: the schema checked types.
 
+pub use api_meta::semantic::equal;
 use serde_json::{Map, Value};
 
 /// A string field, empty if absent.
@@ -55,28 +56,6 @@ pub fn has(v: &Value, key: &str) -> bool {
 /// Two fields are the same, an absent one being null, an empty map or list being absent.
 pub fn same(a: &Value, b: &Value, key: &str) -> bool {
     equal(get(a, key), get(b, key))
-}
-
-/// Deep equality as `apiequality.Semantic.DeepEqual`: null, empty maps and empty lists are the same, and so are absent fields.
-pub fn equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Object(x), Value::Object(y)) => {
-            let absent = Value::Null;
-            x.iter().all(|(k, v)| equal(v, y.get(k).unwrap_or(&absent)))
-                && y.iter().all(|(k, v)| x.contains_key(k) || equal(v, &absent))
-        }
-        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(a, b)| equal(a, b)),
-        _ => a == b || (is_empty(a) && is_empty(b)),
-    }
-}
-
-fn is_empty(v: &Value) -> bool {
-    match v {
-        Value::Null => true,
-        Value::Array(a) => a.is_empty(),
-        Value::Object(o) => o.values().all(is_empty),
-        _ => false,
-    }
 }
 
 /// Sets a field that is absent or null.

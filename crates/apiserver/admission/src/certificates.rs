@@ -2,11 +2,11 @@
 
 use crate::context::{Context, forbidden, text};
 use api_meta::ApiError;
+use api_meta::certificate_request::{CertificateRequest, RequestError};
+use api_meta::status::Cause;
 use apiserver_request::{Admission, AdmissionRequest, Attributes, Decision, Operation};
 use base64::Engine;
 use serde_json::{Value, json};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
 const GROUP: &str = "certificates.k8s.io";
 
@@ -17,14 +17,10 @@ fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Oper
         && request.operation == operation
 }
 
-/// The subject of a request's PEM: common name and organisations.
-pub fn subject(object: &Value) -> Option<(String, Vec<String>)> {
-    let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request")).ok()?;
-    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-    let (_, parsed) = X509CertificationRequest::from_der(&block.contents).ok()?;
-    let subject = &parsed.certification_request_info.subject;
-    let name = subject.iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned();
-    Some((name, subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect()))
+/// Reads the certificate request of a CertificateSigningRequest, as the signer does.
+pub fn read(object: &Value) -> Result<CertificateRequest, RequestError> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request"));
+    CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
 }
 
 /// Writes into each new request who made it. Always on: the signer relies on it.
@@ -135,8 +131,16 @@ impl Admission for SubjectRestriction {
         if !is_request(request, "", Operation::Create) || text(&request.object, "/spec/signerName") != SIGNER {
             return Ok(());
         }
-        let Some((_, groups)) = subject(&request.object) else { return Ok(()) };
-        if groups.iter().any(|g| g == "system:masters") {
+        // A request that can't be read can't be judged: refuse it instead of letting an unknown subject through.
+        let read = read(&request.object).map_err(|error| {
+            let cause = Cause {
+                reason: "FieldValueInvalid".into(),
+                message: format!("Invalid value: {error}"),
+                field: "spec.request".into(),
+            };
+            ApiError::invalid(GROUP, request.kind, request.name, vec![cause])
+        })?;
+        if read.organizations.iter().any(|group| group == "system:masters") {
             return Err(forbidden(request, format!("use of {SIGNER} signer with system:masters group is not allowed")));
         }
         Ok(())

@@ -4,10 +4,12 @@
 //! Invariant: a plugin decides from the request and the watch caches; where a cache may lag behind a write that the client
 //! has seen succeed, the store is asked before a refusal. Adding a plugin is one file and one row of `table.rs`.
 
+mod absent;
 mod certificates;
 mod context;
 mod default_classes;
 mod limit_ranger;
+mod mountable_secrets;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_security;
@@ -19,7 +21,8 @@ mod runtime_class;
 mod service_account;
 mod storage;
 mod table;
+mod unenforced;
 
 pub use context::Context;
 pub use quota::{QuotaSlot, QuotaStore};
-pub use table::{Options, UnknownPlugin, known_plugins, plugins};
+pub use table::{Options, PluginError, known_plugins, plugins};

@@ -31,7 +31,12 @@ impl Admission for LimitRanger {
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let claim = is_for(request, "", "persistentvolumeclaims")
             && matches!(request.operation, Operation::Create | Operation::Update);
-        let pod = is_for(request, "", "pods") && request.operation == Operation::Create;
+        let pod = match request.operation {
+            Operation::Create => is_for(request, "", "pods"),
+            // The only other way to change what a pod may use.
+            Operation::Update => (request.group, request.resource, request.subresource) == ("", "pods", "resize"),
+            _ => false,
+        };
         if !claim && !pod {
             return Ok(());
         }

@@ -3,10 +3,11 @@
 
 mod labels;
 mod pods;
+mod tokens;
 
 use crate::certificates;
 use crate::context::{Context, forbidden, list, text};
-use api_meta::{ApiError, Meta};
+use api_meta::{ApiError, Meta, semantic};
 use apiserver_authz::node_name;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -43,35 +44,10 @@ impl NodeRestriction {
             ("", "serviceaccounts") => self.token(request, node).await,
             ("coordination.k8s.io", "leases") => lease(request, node),
             ("storage.k8s.io", "csinodes") => csi_node(request, node),
+            ("resource.k8s.io", "resourceslices") => slice(request, node),
             ("certificates.k8s.io", "certificatesigningrequests") => certificate(request),
             _ => Ok(()),
         }
-    }
-
-    async fn token(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
-        if request.operation != Operation::Create || request.subresource != "token" {
-            return Ok(());
-        }
-        let reference = request.object.pointer("/spec/boundObjectRef").unwrap_or(&Value::Null);
-        let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
-        if text(reference, "/kind") != "Pod" || text(reference, "/apiVersion") != "v1" || name.is_empty() {
-            return Err(forbidden(request, "node requested token not bound to a pod"));
-        }
-        if uid.is_empty() {
-            return Err(forbidden(request, "node requested token with a pod binding without a uid"));
-        }
-        let pod = self.0.find("", "pods", request.namespace, name).await?;
-        let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
-        if pod.uid() != uid {
-            let why = format!(
-                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
-            );
-            return Err(forbidden(request, why));
-        }
-        if text(&pod, "/spec/nodeName") != node {
-            return Err(forbidden(request, "node requested token bound to a pod scheduled on a different node"));
-        }
-        Ok(())
     }
 }
 
@@ -80,8 +56,14 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
     if name != node {
         return Err(forbidden(request, format!("node {node:?} is not allowed to modify node {name:?}")));
     }
+    // What spec.configSource names a node could read.
+    const CONFIG_SOURCE: &str = "/spec/configSource";
+    let given = |object: &Value| object.pointer(CONFIG_SOURCE).is_some_and(|source| !source.is_null());
     match (request.operation, &request.old) {
         (Operation::Create, _) => {
+            if given(&request.object) {
+                return Err(forbidden(request, format!("node {node:?} is not allowed to set configSource")));
+            }
             let set = labels::forbidden_changes(&request.object, &Value::Null);
             if !set.is_empty() {
                 let why = format!("node {node:?} is not allowed to set the following labels: {}", set.join(", "));
@@ -96,6 +78,9 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
             if list(&request.object, "/spec/taints") != list(old, "/spec/taints") {
                 return Err(forbidden(request, format!("node {node:?} is not allowed to modify taints")));
             }
+            if given(&request.object) && request.object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE) {
+                return Err(forbidden(request, format!("node {node:?} is not allowed to modify configSource")));
+            }
             if list(&request.object, "/metadata/ownerReferences") != list(old, "/metadata/ownerReferences") {
                 return Err(forbidden(request, format!("node {node:?} is not allowed to modify ownerReferences")));
             }
@@ -109,7 +94,32 @@ fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     if request.subresource != "status" || request.operation != Operation::Update {
         return Err(forbidden(request, format!("node {node:?} may only update PVC status")));
     }
-    Ok(())
+    let old = request.old.as_ref().unwrap_or(&Value::Null);
+    let new = &request.object;
+    // An update without resourceVersion is unconditional; the server writes managedFields.
+    let metadata = semantic::equal_except(&old["metadata"], &new["metadata"], &["resourceVersion", "managedFields"]);
+    let kubelet = ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
+    let status = semantic::equal_except(&old["status"], &new["status"], &kubelet);
+    if metadata && status && semantic::equal_except(old, new, &["metadata", "status"]) {
+        return Ok(());
+    }
+    let why = format!("node {node:?} is not allowed to update fields other than status.capacity and status.conditions");
+    Err(forbidden(request, why))
+}
+
+/// A node publishes and removes its own slices; the Node authorizer can't look into new ones or into collections.
+fn slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    let slice = match request.operation {
+        Operation::Delete => request.old.as_ref().unwrap_or(&Value::Null),
+        _ => &request.object,
+    };
+    if text(slice, "/spec/nodeName") == node {
+        return Ok(());
+    }
+    Err(forbidden(
+        request,
+        "can only create, update or delete a ResourceSlice with spec.nodeName set to the requesting node",
+    ))
 }
 
 fn lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
@@ -137,8 +147,8 @@ fn certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if request.operation != Operation::Create || !for_nodes {
         return Ok(());
     }
-    match certificates::subject(&request.object) {
-        Some((name, _)) if name == request.user.name => Ok(()),
+    match certificates::read(&request.object) {
+        Ok(read) if read.common_name == request.user.name => Ok(()),
         _ => Err(forbidden(request, format!("can only create a node CSR with CN={}", request.user.name))),
     }
 }

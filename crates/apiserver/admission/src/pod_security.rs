@@ -47,8 +47,8 @@ pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     texts.join(", ")
 }
 
-/// Where the pod's spec is in a kind of workload.
-fn template(request: &AdmissionRequest<'_>) -> Option<&'static str> {
+/// Returns where a kind of workload has its pod template.
+pub fn template(request: &AdmissionRequest<'_>) -> Option<&'static str> {
     match (request.group, request.resource) {
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
@@ -153,7 +153,7 @@ impl Admission for PodSecurity {
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         if is_namespace(request) {
-            return labels(&request.object);
+            return labels(&request.object, request.old.as_ref());
         }
         let Some((pod, true)) = self.subject(request) else { return Ok(()) };
         let policy = self.policy(request.namespace, "enforce").await?;
@@ -170,16 +170,18 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
     write && request.group.is_empty() && request.resource == "namespaces" && request.subresource.is_empty()
 }
 
-/// A namespace's labels must name known levels and versions.
-fn labels(namespace: &Value) -> Result<(), ApiError> {
+/// A namespace's labels must name known levels and versions. Labels that were wrong before and stay as they are don't
+/// stand in the way of other changes.
+fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut causes = Vec::new();
+    let is_new = |label: &str, value: &str| old.is_none_or(|old| old.label(label) != Some(value));
     for mode in MODES {
         let level = format!("{PREFIX}{mode}");
-        if let Some(value) = namespace.label(&level).filter(|v| Level::parse(v).is_none()) {
+        if let Some(value) = namespace.label(&level).filter(|v| Level::parse(v).is_none() && is_new(&level, v)) {
             causes.push(bad(&level, value, "must be one of privileged, baseline, restricted"));
         }
         let version = format!("{PREFIX}{mode}-version");
-        if let Some(value) = namespace.label(&version).filter(|v| Version::parse(v).is_none()) {
+        if let Some(value) = namespace.label(&version).filter(|v| Version::parse(v).is_none() && is_new(&version, v)) {
             causes.push(bad(&version, value, "must be \"latest\" or \"v1.x\""));
         }
     }
@@ -233,6 +235,10 @@ mod tests {
             "",
             "allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]), runAsNonRoot != true (pod or container \"c\" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container \"c\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")",
         );
+        let mut unmasked = safe(json!({"procMount": "Unmasked"}));
+        unmasked["hostUsers"] = json!(false);
+        let finding = "procMount (container \"c\" must not set securityContext.procMount to \"Unmasked\")";
+        check(unmasked, finding, finding);
         check(safe(json!({"runAsUser": 0})), "", "runAsUser=0 (container \"c\" must not set runAsUser=0)");
     }
 
@@ -248,7 +254,11 @@ mod tests {
             ("enforce-version", "v1.20", true),
             ("enforce-version", "v1", false),
         ] {
-            assert_eq!(labels(&namespace(key, value)).is_ok(), good, "{key}={value}");
+            let namespace = namespace(key, value);
+            assert_eq!(labels(&namespace, None).is_ok(), good, "{key}={value}");
+            assert!(labels(&namespace, Some(&namespace)).is_ok(), "{key}={value} stays");
         }
+        let (old, new) = (namespace("enforce", "strict"), namespace("enforce", "stricter"));
+        assert!(labels(&new, Some(&old)).is_err());
     }
 }

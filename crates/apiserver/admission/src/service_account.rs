@@ -1,6 +1,7 @@
 //! Every pod runs as a ServiceAccount: the default one unless it says otherwise, with a token mounted unless opted out.
 
 use crate::context::{Context, forbidden, is_for, list, push, text};
+use crate::mountable_secrets;
 use api_meta::{ApiError, Meta, names};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use rand::Rng;
@@ -47,6 +48,22 @@ impl Admission for ServiceAccount {
             request.object["spec"]["imagePullSecrets"] = secrets.to_vec().into();
         }
         Ok(())
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let counts = matches!(
+            (request.operation, request.subresource),
+            (Operation::Create, "") | (Operation::Update, "ephemeralcontainers")
+        );
+        let name = text(&request.object, "/spec/serviceAccountName");
+        if !request.group.is_empty() || request.resource != "pods" || !counts || name.is_empty() {
+            return Ok(());
+        }
+        let account = self.0.find("", "serviceaccounts", request.namespace, name).await?;
+        match account.and_then(|account| mountable_secrets::find_forbidden(&request.object, &account)) {
+            Some(why) => Err(forbidden(request, why)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::{
-    certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction, pod_security, pods, priority,
-    quota, runtime_class, service_account, storage,
+    absent, certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction, pod_security, pods,
+    priority, quota, runtime_class, service_account, storage, unenforced,
 };
 use apiserver_request::Admission;
 use std::sync::Arc;
@@ -17,10 +17,16 @@ pub struct Options {
     pub disable: Vec<String>,
 }
 
-/// A name that is no plugin.
+/// A reason why the flags for plugins are refused.
 #[derive(Debug, thiserror::Error)]
-#[error("admission plugin {0:?} is unknown; known are {1}")]
-pub struct UnknownPlugin(pub String, pub String);
+pub enum PluginError {
+    /// Upstream has no such plugin either.
+    #[error("admission plugin {0:?} is unknown; known are {1}")]
+    Unknown(String, String),
+    /// The plugin would restrict or change requests, and is not implemented.
+    #[error("admission plugin {0:?} cannot be enabled: {1}")]
+    NotImplemented(String, &'static str),
+}
 
 type Make = fn(&Context) -> Arc<dyn Admission>;
 
@@ -56,33 +62,71 @@ const TABLE: [Row; 19] = [
     row("ResourceQuota", true, |c| Arc::new(quota::ResourceQuota::new(c.clone()))),
 ];
 
-/// Plugins of the stock server that this one does not have yet: accepted in flags, without effect.
-const ABSENT: [&str; 8] = [
-    "MutatingAdmissionWebhook",
-    "ValidatingAdmissionWebhook",
-    "MutatingAdmissionPolicy",
-    "ValidatingAdmissionPolicy",
-    "ClusterTrustBundleAttest",
-    "PodTopologyLabels",
-    "NodeDeclaredFeatureValidator",
-    "OwnerReferencesPermissionEnforcement",
-];
-
 /// The names of all plugins, with whether each is on by default.
 pub fn known_plugins() -> Vec<(&'static str, bool)> {
     TABLE.iter().map(|r| (r.name, r.on)).collect()
 }
 
-/// The plugins that the options ask for, in order. The registry runs `admit` of all, then `validate` of all.
-pub fn plugins(options: &Options, context: &Context) -> Result<Vec<Arc<dyn Admission>>, UnknownPlugin> {
-    let known = |name: &String| TABLE.iter().any(|r| r.name == name) || ABSENT.contains(&name.as_str());
-    if let Some(name) = options.enable.iter().chain(&options.disable).find(|n| !known(n)) {
-        let names: Vec<&str> = TABLE.iter().map(|r| r.name).collect();
-        return Err(UnknownPlugin(name.clone(), names.join(", ")));
+/// Returns the plugins that the options ask for, in order. The registry runs `admit` of all, then `validate` of all.
+///
+/// # Errors
+/// A name is unknown, or names a plugin that is enabled on purpose and not implemented.
+pub fn plugins(options: &Options, context: &Context) -> Result<Vec<Arc<dyn Admission>>, PluginError> {
+    check_names(options)?;
+    for name in &options.enable {
+        if let Some(consequence) = absent::consequence(name) {
+            tracing::warn!(plugin = %name, "admission plugin enabled but not implemented: {consequence}");
+        }
     }
     let named = |list: &[String], row: &Row| list.iter().any(|n| n == row.name);
     let on = |row: &&Row| (row.on || named(&options.enable, row)) && !named(&options.disable, row);
-    let mut all: Vec<Arc<dyn Admission>> = vec![Arc::new(certificates::Requester)];
+    let mut all: Vec<Arc<dyn Admission>> =
+        vec![Arc::new(certificates::Requester), Arc::new(unenforced::UnenforcedWarnings)];
     all.extend(TABLE.iter().filter(on).map(|row| (row.make)(context)));
     Ok(all)
+}
+
+fn check_names(options: &Options) -> Result<(), PluginError> {
+    let known = |name: &String| TABLE.iter().any(|r| r.name == name) || absent::is_absent(name);
+    if let Some(name) = options.enable.iter().chain(&options.disable).find(|n| !known(n)) {
+        let names: Vec<&str> = TABLE.iter().map(|r| r.name).collect();
+        return Err(PluginError::Unknown(name.clone(), names.join(", ")));
+    }
+    let refused = |name: &String| absent::refusal(name).map(|why| PluginError::NotImplemented(name.clone(), why));
+    match options.enable.iter().filter(|name| !options.disable.contains(name)).find_map(refused) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(enable: &str, disable: &str) -> Result<(), PluginError> {
+        let split = |names: &str| names.split_terminator(',').map(str::to_owned).collect();
+        check_names(&Options { enable: split(enable), disable: split(disable) })
+    }
+
+    #[test]
+    fn plugin_lists_of_installers_are_accepted() {
+        for enable in [
+            "",
+            "NodeRestriction",
+            "DefaultStorageClass,DefaultTolerationSeconds,LimitRanger,MutatingAdmissionWebhook,NamespaceLifecycle,\
+             NodeRestriction,ResourceQuota,RuntimeClass,ServiceAccount,ValidatingAdmissionPolicy,\
+             ValidatingAdmissionWebhook,PersistentVolumeLabel",
+        ] {
+            assert!(check(enable, "").is_ok(), "{enable}");
+        }
+    }
+
+    #[test]
+    fn plugin_that_would_restrict_is_refused_with_the_reason() {
+        let error = check("OwnerReferencesPermissionEnforcement", "").map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("not implemented")));
+        assert!(check("EventRateLimit", "").is_err());
+        assert!(check("", "OwnerReferencesPermissionEnforcement").is_ok());
+        assert!(matches!(check("Nonsense", ""), Err(PluginError::Unknown(..))));
+    }
 }

@@ -25,6 +25,8 @@ pub struct ServiceAccounts {
     pub audiences: Vec<String>,
     /// Whether tokens that pods mount live longer than they say, so that old clients keep working.
     pub extend_expiration: bool,
+    /// `--service-account-max-token-expiration` in seconds: requests for more get this much.
+    pub max_expiration_seconds: Option<i64>,
     /// `--service-account-jwks-uri`; empty means this server's own address.
     pub jwks_uri: String,
 }

@@ -3,50 +3,39 @@
 //! The TLS layer has proved that the peer holds the key. The chain is verified here against this authenticator's own CA,
 //! because TLS accepts the certificates of several (clients and front proxies).
 
-use crate::authn::{OptionsError, read};
+use crate::authn::OptionsError;
 use crate::life::CertificateLife;
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
+use base_tls::{Followed, TlsError};
 use parking_lot::Mutex;
-use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const REMEMBERED: usize = 1024;
 
-/// Verifies chains against one CA bundle.
-pub struct Verifier {
+/// Verifies chains against one CA bundle, which follows its file.
+pub struct Verifier(Followed<Roots>);
+
+/// The CA bundle as the file has it. A new bundle starts without verified leaves: its CA may have lost its trust.
+struct Roots {
     inner: Arc<dyn ClientCertVerifier>,
     /// Leaves that were verified, until they expire: the same connection sends the same one with each request.
     known: Mutex<HashMap<[u8; 32], i64>>,
 }
 
-impl Verifier {
-    /// A verifier for the CA certificates of a PEM file.
-    pub fn from_file(path: &PathBuf) -> Result<Self, OptionsError> {
-        let bad = |why: String| OptionsError::Content { path: path.clone(), why };
-        let pem = read(path)?;
-        let mut roots = RootCertStore::empty();
-        for certificate in rustls_pemfile::certs(&mut pem.as_slice()) {
-            let certificate = certificate.map_err(|e| bad(e.to_string()))?;
-            roots.add(certificate).map_err(|e| bad(e.to_string()))?;
-        }
-        if roots.is_empty() {
-            return Err(bad("it holds no certificate".into()));
-        }
+impl Roots {
+    fn read(path: &Path) -> Result<Self, TlsError> {
+        let roots = base_tls::roots(&base_tls::read(path)?, path)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-        Ok(Verifier { inner: inner.map_err(|e| bad(e.to_string()))?, known: Mutex::default() })
-    }
-
-    /// Whether a chain (leaf first) leads to the CA, is valid now and may authenticate clients.
-    pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
-        self.left(chain).is_some()
+        let refused = |e: VerifierBuilderError| TlsError::Refused(format!("{}: {e}", path.display()));
+        Ok(Roots { inner: inner.map_err(refused)?, known: Mutex::default() })
     }
 
     /// The seconds for which a good chain's leaf is still valid.
@@ -72,6 +61,26 @@ impl Verifier {
     }
 }
 
+impl Verifier {
+    /// A verifier for the CA certificates of a PEM file.
+    pub fn from_file(path: &Path) -> Result<Self, OptionsError> {
+        let make = |paths: &[PathBuf]| match paths {
+            [path] => Roots::read(path),
+            _ => Err(TlsError::Refused("one file expected".into())),
+        };
+        Ok(Verifier(Followed::load(vec![path.to_owned()], make)?))
+    }
+
+    /// Whether a chain (leaf first) leads to the CA, is valid now and may authenticate clients.
+    pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
+        self.left(chain).is_some()
+    }
+
+    fn left(&self, chain: &[Vec<u8>]) -> Option<i64> {
+        self.0.current().left(chain)
+    }
+}
+
 /// Users by client certificate.
 pub struct ClientCertificates {
     verifier: Verifier,
@@ -80,16 +89,16 @@ pub struct ClientCertificates {
 
 impl ClientCertificates {
     /// Users whose certificates the CA of a PEM file has signed.
-    pub fn from_file(path: &PathBuf, life: Arc<CertificateLife>) -> Result<Self, OptionsError> {
+    pub fn from_file(path: &Path, life: Arc<CertificateLife>) -> Result<Self, OptionsError> {
         Ok(ClientCertificates { verifier: Verifier::from_file(path)?, life })
     }
 }
 
-/// The common name and the organisations of a certificate's subject.
+/// Returns the common name (the last one, as Go's `crypto/x509` has it) and the organisations of a certificate's subject.
 pub fn subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned();
+    let name = subject.iter_common_name().last().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned();
     let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
     Some((name, groups))
 }

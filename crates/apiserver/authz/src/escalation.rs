@@ -5,6 +5,7 @@
 
 use crate::rbac::{GROUP, Rbac, Rule};
 use api_meta::ApiError;
+use api_meta::semantic::equal_except;
 use apiserver_request::{
     Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects, Operation, User,
 };
@@ -41,16 +42,11 @@ impl EscalationCheck {
 
     fn role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
-        if let Some(old) = &request.old
-            && old.get("rules") == object.get("rules")
-            && old.get("aggregationRule") == object.get("aggregationRule")
-        {
+        if changes_collection_fields_only(request) || self.may(request, "escalate", request.resource, request.name) {
             return Ok(());
         }
-        if self.may(request, "escalate", request.resource, request.name) {
-            return Ok(());
-        }
-        if object.get("aggregationRule").is_some_and(|a| !a.is_null()) {
+        // The old rule counts as well: without it the role would keep whatever was aggregated into it.
+        if aggregates(object) || request.old.as_ref().is_some_and(aggregates) {
             self.holds(request.user, &Rule::full_authority(), "")
                 .map_err(|_| refused(request, "must have cluster-admin privileges to use the aggregationRule"))?;
         }
@@ -60,10 +56,7 @@ impl EscalationCheck {
 
     async fn binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
-        if let Some(old) = &request.old
-            && old.get("roleRef") == object.get("roleRef")
-            && old.get("subjects") == object.get("subjects")
-        {
+        if changes_collection_fields_only(request) {
             return Ok(());
         }
         let reference = object.get("roleRef").unwrap_or(&Value::Null);
@@ -104,6 +97,20 @@ impl EscalationCheck {
 
 fn refused(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
     ApiError::forbidden(request.group, request.resource, request.name, why)
+}
+
+fn aggregates(role: &Value) -> bool {
+    let selectors = role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array);
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// Reports whether an update changes nothing but what garbage collection writes. Every other change must be justified by
+/// what the user holds, labels included: a label can have the role's rules aggregated into another role.
+fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
+    const COLLECTION: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "selfLink"];
+    let Some(old) = &request.old else { return false };
+    let new = &request.object;
+    equal_except(old, new, &["metadata"]) && equal_except(&old["metadata"], &new["metadata"], &COLLECTION)
 }
 
 /// The single permissions of `wanted` that none of `own` covers.
@@ -187,5 +194,45 @@ mod tests {
             json!([{"nonResourceURLs": ["/a/b", "/a/*", "/b"], "verbs": ["get"]}]),
             &[r#"{NonResourceURLs:["/b"], Verbs:["get"]}"#],
         );
+    }
+
+    #[test]
+    fn only_changes_of_garbage_collection_are_exempt() {
+        let role = |metadata: Value, rules: Value| json!({"metadata": metadata, "rules": rules});
+        let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+        let old = role(json!({"name": "r", "labels": {"a": "b"}, "finalizers": ["x"]}), rules.clone());
+        let user = User::default();
+        let exempt = |new: Value| {
+            let request = AdmissionRequest {
+                operation: Operation::Update,
+                user: &user,
+                group: GROUP,
+                version: "v1",
+                resource: "clusterroles",
+                subresource: "",
+                kind: "ClusterRole",
+                namespace: "",
+                name: "r",
+                object: new,
+                old: Some(old.clone()),
+                options: Value::Null,
+                dry_run: false,
+                warnings: Vec::new(),
+            };
+            changes_collection_fields_only(&request)
+        };
+        let labels = json!({"a": "b"});
+        let owners = json!([{"kind": "Node", "name": "n", "uid": "u"}]);
+        assert!(exempt(role(json!({"name": "r", "labels": labels}), rules.clone())));
+        assert!(exempt(role(
+            json!({"name": "r", "labels": labels, "ownerReferences": owners, "annotations": {}}),
+            rules.clone()
+        )));
+        let aggregated = json!({"a": "b", "rbac.authorization.k8s.io/aggregate-to-view": "true"});
+        assert!(!exempt(role(json!({"name": "r", "labels": aggregated, "finalizers": ["x"]}), rules.clone())));
+        assert!(!exempt(role(json!({"name": "r", "labels": labels, "annotations": {"a": "b"}}), rules)));
+        assert!(!exempt(role(json!({"name": "r", "labels": labels}), json!([]))));
+        assert!(!exempt(json!({"metadata": old["metadata"], "rules": old["rules"],
+            "aggregationRule": {"clusterRoleSelectors": [{}]}})));
     }
 }

@@ -40,7 +40,13 @@ impl NodeAuthorizer {
     /// An authoriser whose graph follows the caches of pods, volumes and attachments.
     pub fn observing(objects: &dyn Objects) -> Arc<NodeAuthorizer> {
         let node = Arc::new(NodeAuthorizer::new());
-        for (group, resource) in [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")] {
+        let followed = [
+            ("", "pods"),
+            ("", "persistentvolumes"),
+            ("storage.k8s.io", "volumeattachments"),
+            ("resource.k8s.io", "resourceslices"),
+        ];
+        for (group, resource) in followed {
             objects.observe(&GroupResource::new(group, resource), node.clone());
         }
         node
@@ -66,6 +72,7 @@ impl NodeAuthorizer {
             ("", "persistentvolumeclaims") => self.get(node, Target::Claim, a),
             ("", "persistentvolumes") => self.get(node, Target::Volume, a),
             ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
+            ("resource.k8s.io", "resourceslices") => self.slice(node, a),
             ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
             ("", "serviceaccounts") => self.account(node, a),
             ("coordination.k8s.io", "leases") => lease(node, a),
@@ -128,13 +135,26 @@ impl NodeAuthorizer {
         }
     }
 
+    fn slice(&self, node: &str, a: &Attributes) -> Decision {
+        match (a.subresource.as_str(), a.verb.as_str()) {
+            // Admission looks at the new slice's node.
+            ("", "create") => allow(),
+            ("", "get" | "update" | "patch" | "delete") => self.reach(node, Target::Slice, a),
+            ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow(),
+            ("", "list" | "watch" | "deletecollection") => {
+                no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
+            }
+            ("", _) => no("unexpected verb for a ResourceSlice"),
+            _ => no("cannot authorize ResourceSlice subresources"),
+        }
+    }
+
     fn pod(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
             ("", "get") => self.reach(node, Target::Pod, a),
             ("", "list" | "watch") => {
-                let wanted = format!("spec.nodeName={node}");
-                if a.field_selector.split(',').any(|t| t.replacen("==", "=", 1) == wanted) {
+                if selects_node(node, a) {
                     return allow();
                 }
                 no("can only list/watch pods with spec.nodeName field selector")
@@ -142,6 +162,12 @@ impl NodeAuthorizer {
             _ => no(""),
         }
     }
+}
+
+/// Reports whether the field selector limits the request to what belongs to `node`.
+fn selects_node(node: &str, a: &Attributes) -> bool {
+    let wanted = format!("spec.nodeName={node}");
+    a.field_selector.split(',').any(|term| term.replacen("==", "=", 1) == wanted)
 }
 
 fn lease(node: &str, a: &Attributes) -> Decision {
@@ -193,6 +219,7 @@ impl Observer for NodeAuthorizer {
         match resource.resource.as_str() {
             "pods" => graph.pod(object, gone),
             "persistentvolumes" => graph.volume(object, gone),
+            "resourceslices" => graph.slice(object, gone),
             _ => graph.attachment(object, gone),
         }
     }
@@ -305,6 +332,31 @@ mod tests {
         assert!(matches!(node.authorize(&list), Decision::Allow(_)));
         list.field_selector = "spec.nodeName=two".into();
         assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
+    }
+
+    #[test]
+    fn slices_of_other_nodes_are_out_of_reach() {
+        let node = authorizer();
+        let slices = GroupResource::new("resource.k8s.io", "resourceslices");
+        for (name, of) in [("mine", "one"), ("theirs", "two")] {
+            let slice = json!({"metadata": {"name": name}, "spec": {"nodeName": of}});
+            node.changed(&slices, &ObjectEvent::Applied(Arc::new(slice)));
+        }
+        let allows = |verb: &str, name: &str, selector: &str| {
+            let mut asked = ask(verb, "resource.k8s.io:resourceslices", "", name);
+            asked.field_selector = selector.into();
+            matches!(node.authorize(&asked), Decision::Allow(_))
+        };
+        for verb in ["get", "update", "patch", "delete"] {
+            assert!(allows(verb, "mine", ""), "{verb}");
+            assert!(!allows(verb, "theirs", "") && !allows(verb, "unknown", ""), "{verb}");
+        }
+        for verb in ["list", "watch", "deletecollection"] {
+            assert!(allows(verb, "", "spec.nodeName=one"), "{verb}");
+            assert!(!allows(verb, "", "spec.nodeName=two") && !allows(verb, "", ""), "{verb}");
+            assert!(!allows(verb, "", "spec.nodeName!=one"), "{verb}");
+        }
+        assert!(allows("create", "", ""));
     }
 
     #[test]

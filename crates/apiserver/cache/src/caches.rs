@@ -5,12 +5,12 @@ use crate::pump;
 use crate::resource::ResourceCache;
 use apiserver_request::GroupResource;
 use apiserver_storage::{Store, StoreError};
+use base_task::Tasks;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
 
 const BEHIND: Duration = Duration::from_secs(3);
 const ASK_AFTER: Duration = Duration::from_millis(50);
@@ -44,8 +44,9 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Empty caches of every stored kind below `root` (`/registry`), fed until `stop`.
-    pub fn start(store: Store, root: &str, stop: CancellationToken) -> Arc<Self> {
+    /// Returns empty caches of every stored kind below `root` (`/registry`), which a task of `tasks` feeds until shutdown.
+    /// Without it the server would answer from the past for ever, so its end is the component's end.
+    pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
         let all: Vec<_> = StoredKind::all().into_iter().map(|kind| Arc::new(ResourceCache::new(kind))).collect();
         let mut by_resource = HashMap::new();
         for cache in &all {
@@ -62,7 +63,7 @@ impl Caches {
             connected: AtomicBool::new(false),
             ask_progress: parking_lot::Mutex::default(),
         });
-        tokio::spawn(pump::run(caches.clone(), stop));
+        tasks.spawn_critical("watch-cache", pump::run(caches.clone(), tasks.shutdown().clone()));
         caches
     }
 

@@ -119,3 +119,75 @@ fn advance(caches: &Caches, revision: i64) {
         newer
     });
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
+    use apiserver_storage::{Store, StoreConfig};
+    use base_task::Tasks;
+    use proto_etcd::{etcdserverpb as pb, mvccpb};
+    use tokio_stream::wrappers::TcpListenerStream;
+    use tonic::{Request, Response, Status};
+
+    /// A store that has one ConfigMap.
+    struct OneObject;
+
+    #[tonic::async_trait]
+    impl pb::kv_server::Kv for OneObject {
+        async fn range(&self, _: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+            let row = api_kinds::find("", "v1", "configmaps").unwrap();
+            let object = serde_json::json!({"metadata": {"name": "c", "namespace": "d"}});
+            let key = Bytes::from_static(b"/registry/configmaps/d/c");
+            let value = apiserver_convert::encode_stored(row, &object).into();
+            let kvs = vec![mvccpb::KeyValue { key, value, mod_revision: 1, ..Default::default() }];
+            let header = Some(pb::ResponseHeader { revision: 1, ..Default::default() });
+            Ok(Response::new(pb::RangeResponse { header, kvs, count: 1, more: false }))
+        }
+
+        async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn delete_range(
+            &self,
+            _: Request<pb::DeleteRangeRequest>,
+        ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn txn(&self, _: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn compact(&self, _: Request<pb::CompactionRequest>) -> Result<Response<pb::CompactionResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+    }
+
+    /// Panics on the pump's task.
+    struct Planted;
+
+    impl Observer for Planted {
+        fn changed(&self, _: &GroupResource, _: &ObjectEvent) {
+            panic!("planted");
+        }
+    }
+
+    #[tokio::test]
+    async fn dead_pump_stops_the_component_within_a_second() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let service = tonic::transport::Server::builder().add_service(pb::kv_server::KvServer::new(OneObject));
+        let serving = tokio::spawn(service.serve_with_incoming(TcpListenerStream::new(listener)));
+        let store = Store::new(&StoreConfig { servers: vec![server], ..StoreConfig::default() }).unwrap();
+        let tasks = Tasks::new(CancellationToken::new());
+        let caches = Caches::start(store, "/registry", &tasks);
+        caches.observe(&GroupResource::new("", "configmaps"), Arc::new(Planted));
+        let stopped = tokio::time::timeout(Duration::from_secs(1), tasks.shutdown().cancelled()).await;
+        assert!(stopped.is_ok(), "the dead pump did not stop the component");
+        assert_eq!(tasks.failure().map(|failure| failure.name), Some("watch-cache"));
+        serving.abort();
+    }
+}

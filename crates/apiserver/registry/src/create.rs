@@ -5,17 +5,37 @@ use crate::meta;
 use crate::registry::Registry;
 use crate::services::Claim;
 use crate::write::Write;
-use api_meta::{ApiError, Meta};
+use api_meta::{ApiError, Meta, Reason};
 use api_validation::{as_stored, default_object, prepare_create, validate_create};
 use apiserver_convert::{convert, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 
+/// Attempts to find a free name for `generateName`: with eight, a million objects may share a prefix.
+const NAME_ATTEMPTS: usize = 8;
+
 impl Registry {
-    /// Creates an object of `write.row`'s version; returns it as stored.
-    pub async fn create(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that is taken is generated again.
+    pub async fn create(&self, write: &mut Write, object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
+        if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
+            return self.create_once(write, object).await;
+        }
+        let warnings = write.warnings.len();
+        for _ in 1..NAME_ATTEMPTS {
+            match self.create_once(write, object.clone()).await {
+                Err(error) if error.reason == Reason::AlreadyExists => write.warnings.truncate(warnings),
+                done => return done,
+            }
+        }
+        self.create_once(write, object).await.map_err(|error| match error.reason {
+            Reason::AlreadyExists => no_free_name(error),
+            _ => error,
+        })
+    }
+
+    async fn create_once(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
         meta::begin(&mut object, &write.namespace)?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
@@ -41,7 +61,9 @@ impl Registry {
     }
 
     async fn insert(&self, write: &mut Write, name: &str, object: Value) -> Result<Value, ApiError> {
-        write.check(name, validate_create(write.kind(), &object))?;
+        let mut errors = validate_create(write.kind(), &object);
+        errors.extend(self.check_admin_access(write, &object, None));
+        write.check(name, errors)?;
         let request = write.admission(Operation::Create, name, object, None);
         self.validate(&request).await?;
         let (mut object, warnings) = (request.object, request.warnings);
@@ -95,6 +117,15 @@ fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
         return Err(name_mismatch(object.name(), &write.name));
     }
     Ok(())
+}
+
+/// The same 409, and that another attempt may find a free name.
+fn no_free_name(mut error: ApiError) -> ApiError {
+    error.message.push_str(", the server was not able to generate a unique name for the object");
+    if let Some(details) = &mut error.details {
+        details.retry_after_seconds = 1;
+    }
+    error
 }
 
 pub(crate) fn name_mismatch(object: &str, url: &str) -> ApiError {

@@ -121,7 +121,7 @@ fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
     Plan::Mark(marked)
 }
 
-fn check_preconditions(write: &Write, options: &DeleteOptions, object: &Value) -> Result<(), ApiError> {
+pub(crate) fn check_preconditions(write: &Write, options: &DeleteOptions, object: &Value) -> Result<(), ApiError> {
     let failed = |what: &str, wanted: &str, found: &str| {
         write.conflict(&format!(
             "Precondition failed: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \

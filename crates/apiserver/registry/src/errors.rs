@@ -20,10 +20,17 @@ pub fn store_error(error: &StoreError) -> ApiError {
 
 /// 410 for a revision that the store no longer has.
 pub(crate) fn expired() -> ApiError {
-    ApiError::expired(
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
-         without the continue parameter.",
-    )
+    ApiError::expired("The resourceVersion for the provided list is too old.")
+}
+
+/// 410 for a page of such a revision, with a token that goes on in the present.
+pub(crate) fn expired_page(continue_token: String) -> ApiError {
+    let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+                without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+                the results. Continuing with the provided token results in an inconsistent list - objects that were \
+                created, modified, or deleted between the time the first chunk was returned and now may show up in the \
+                list.";
+    ApiError { continue_token, ..ApiError::expired(text) }
 }
 
 /// A read that the caches can't serve.

@@ -4,6 +4,7 @@
 //! `pods`, `services`) or a subresource (`subresource/`). Writes are optimistic: read, change, check, compare-and-swap,
 //! and again when somebody was faster. Nothing here knows HTTP.
 
+mod admin_access;
 mod collection;
 mod create;
 mod delete;

@@ -1,15 +1,18 @@
 //! Get and list, from the caches.
 
-use crate::errors::{cache_error, expired, store_error};
+use crate::errors::{cache_error, expired, expired_page, store_error};
 use crate::registry::Registry;
 use crate::write::Write;
 use api_kinds::Resource;
-use api_meta::{ApiError, Cause};
+use api_meta::{ApiError, Cause, Reason};
 use apiserver_cache::{Entry, ResourceCache, Selection, Snapshot};
 use apiserver_convert::convert;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// Entries in one read of a past revision.
+const PAGE: i64 = 500;
 
 /// What a list asks for.
 #[derive(Clone, Debug, Default)]
@@ -70,16 +73,16 @@ impl Registry {
         check_match(query)?;
         let prefix = query.selection.key_prefix();
         let (snapshot, start) = if query.continue_token.is_empty() {
-            (self.snapshot(cache, query).await?, String::new())
+            (self.snapshot(cache, query, &prefix).await?, String::new())
         } else {
             self.continued(cache, query, &prefix).await?
         };
         Ok(page(&snapshot, query, &prefix, &start))
     }
 
-    async fn snapshot(&self, cache: &ResourceCache, query: &ListQuery) -> Result<Source, ApiError> {
+    async fn snapshot(&self, cache: &ResourceCache, query: &ListQuery, prefix: &str) -> Result<Source, ApiError> {
         if query.version_match == "Exact" {
-            return self.snapshot_at(cache, parse_version(&query.resource_version)?).await;
+            return self.snapshot_at(cache, parse_version(&query.resource_version)?, query, prefix, "").await;
         }
         let revision = self.reach(&query.resource_version).await?;
         Ok(Source::Cached(cache.snapshot(revision)))
@@ -94,40 +97,71 @@ impl Registry {
         if !matches!(query.resource_version.as_str(), "" | "0") {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let (revision, start) = token::read(&query.continue_token)?;
+        let (revision, key) = token::read(&query.continue_token)?;
+        let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision goes on in the present.
             ..=0 => Source::Cached(cache.snapshot(self.reach("").await?)),
-            revision => self.snapshot_at(cache, revision).await?,
+            revision => {
+                self.snapshot_at(cache, revision, query, prefix, &start).await.map_err(|error| match error.reason {
+                    Reason::Expired => expired_page(token::inconsistent(&key)),
+                    _ => error,
+                })?
+            }
         };
-        Ok((source, format!("{prefix}{start}")))
+        Ok((source, start))
     }
 
     /// The state at a past revision, from recent changes or from the store.
-    async fn snapshot_at(&self, cache: &ResourceCache, revision: i64) -> Result<Source, ApiError> {
+    async fn snapshot_at(
+        &self,
+        cache: &ResourceCache,
+        revision: i64,
+        query: &ListQuery,
+        prefix: &str,
+        start: &str,
+    ) -> Result<Source, ApiError> {
         self.caches.wait_for(revision).await.map_err(|e| cache_error(&e))?;
+        // The cache remembers more of a quiet resource than the store does. What clients may count on is one limit for
+        // all resources and all servers.
+        if revision < self.store.compacted_revision() {
+            return Err(expired());
+        }
         match cache.snapshot_at(revision) {
             Some(snapshot) => Ok(Source::Cached(snapshot)),
-            None => Ok(Source::Read(self.read_past(cache, revision).await?, revision)),
+            None => self.read_past(cache, revision, query, prefix, start).await.map(Source::Read),
         }
     }
 
-    async fn read_past(&self, cache: &ResourceCache, revision: i64) -> Result<Vec<Arc<Entry>>, ApiError> {
-        let prefix = format!("{}/", self.caches.store_prefix(cache.kind()));
-        let (mut entries, mut start) = (Vec::new(), prefix.clone());
+    /// Reads from the store what a page needs: a client that wants one object must not make the server read all.
+    async fn read_past(
+        &self,
+        cache: &ResourceCache,
+        revision: i64,
+        query: &ListQuery,
+        prefix: &str,
+        start: &str,
+    ) -> Result<Past, ApiError> {
+        let root = format!("{}/", self.caches.store_prefix(cache.kind()));
+        let range = format!("{root}{prefix}");
+        let mut from = if start > prefix { format!("{root}{start}") } else { range.clone() };
+        let (mut entries, mut matching) = (Vec::new(), 0);
         loop {
-            let page = self.store.list(&prefix, &start, 500, revision).await.map_err(|e| match e {
+            let page = self.store.list(&range, &from, PAGE, revision).await.map_err(|e| match e {
                 StoreError::Compacted => expired(),
                 other => store_error(&other),
             })?;
             for item in &page.items {
                 let Ok(key) = std::str::from_utf8(&item.key) else { continue };
-                start = format!("{key}\0");
-                let name = key.get(prefix.len()..).unwrap_or_default();
-                entries.push(Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0));
+                from = format!("{key}\0");
+                let name = key.get(root.len()..).unwrap_or_default();
+                let entry = Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0);
+                matching += usize::from(query.selection.matches(&entry));
+                entries.push(entry);
             }
-            if !page.more {
-                return Ok(entries);
+            let unread = page.count.saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
+            if !page.more || (query.limit > 0 && matching > query.limit) {
+                return Ok(Past { entries, revision, unread: if page.more { unread } else { 0 } });
             }
         }
     }
@@ -149,25 +183,40 @@ impl Registry {
     }
 }
 
+/// Entries of a past revision, as many as a page needs.
+struct Past {
+    entries: Vec<Arc<Entry>>,
+    revision: i64,
+    /// Entries of the range behind these.
+    unread: i64,
+}
+
 /// Where a list's entries come from.
 enum Source {
     Cached(Snapshot),
-    Read(Vec<Arc<Entry>>, i64),
+    Read(Past),
 }
 
 impl Source {
     fn revision(&self) -> i64 {
         match self {
             Source::Cached(snapshot) => snapshot.revision,
-            Source::Read(_, revision) => *revision,
+            Source::Read(past) => past.revision,
+        }
+    }
+
+    fn unread(&self) -> i64 {
+        match self {
+            Source::Cached(_) => 0,
+            Source::Read(past) => past.unread,
         }
     }
 
     fn entries<'a>(&'a self, prefix: &'a str, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
         match self {
             Source::Cached(snapshot) => Box::new(snapshot.range(prefix, start)),
-            Source::Read(entries, _) => {
-                Box::new(entries.iter().filter(move |e| e.key.starts_with(prefix) && &*e.key >= start))
+            Source::Read(past) => {
+                Box::new(past.entries.iter().filter(move |e| e.key.starts_with(prefix) && &*e.key >= start))
             }
         }
     }
@@ -182,13 +231,14 @@ fn page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListRe
     }
     let entries: Vec<_> = matching.by_ref().take(query.limit).cloned().collect();
     let whole = query.selection.is_whole_scope();
-    // Who selects is not told how many follow: counting would mean matching them all.
+    // remainingItemCount is omitted with a selector, because computing it would scan the whole range.
     let more = if whole { matching.count() } else { usize::from(matching.next().is_some()) };
     let continue_token = match entries.last() {
         Some(last) if more > 0 => token::write(revision, last.key.get(prefix.len()..).unwrap_or_default()),
         _ => String::new(),
     };
-    let remaining = (whole && more > 0).then(|| i64::try_from(more).unwrap_or(i64::MAX));
+    let left = i64::try_from(more).unwrap_or(i64::MAX).saturating_add(source.unread());
+    let remaining = (whole && more > 0).then_some(left);
     ListResult { entries, revision, continue_token, remaining }
 }
 
@@ -228,7 +278,16 @@ mod token {
     use serde_json::{Value, json};
 
     pub(super) fn write(revision: i64, last: &str) -> String {
-        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{last}\0")}).to_string();
+        encode(revision, &format!("{last}\0"))
+    }
+
+    /// Makes a token that goes on at `start` in the present.
+    pub(super) fn inconsistent(start: &str) -> String {
+        encode(-1, start)
+    }
+
+    fn encode(revision: i64, start: &str) -> String {
+        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string();
         base64::encode(text.as_bytes())
     }
 
@@ -267,6 +326,7 @@ mod token {
         #[test]
         fn tokens_are_read_back() {
             assert_eq!(super::read(&super::write(7, "ns/a")).unwrap(), (7, "ns/a\0".to_owned()));
+            assert_eq!(super::read(&super::inconsistent("ns/a\0")).unwrap(), (-1, "ns/a\0".to_owned()));
             assert!(super::read("nonsense").is_err());
         }
     }

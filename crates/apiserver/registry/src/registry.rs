@@ -30,10 +30,13 @@ pub struct Registry {
     admission: Timings,
 }
 
+/// Upstream's bounds for the time that an admission plugin takes, in seconds.
+const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+
 impl Registry {
     /// A registry over a store and the caches that it feeds.
     pub fn new(store: Store, caches: Arc<Caches>, options: RegistryOptions) -> Arc<Self> {
-        Arc::new(Registry { store, caches, options, admission: Timings::default() })
+        Arc::new(Registry { store, caches, options, admission: Timings::new(&ADMISSION) })
     }
 
     /// The caches.

@@ -114,7 +114,7 @@ impl Allocators {
         if !taken.ports.is_empty()
             && let Err(e) = ports::release(registry, &self.options.node_ports, &taken.ports).await
         {
-            tracing::warn!(error = %e, ports = ?taken.ports, "node ports could not be given back; the next start does it");
+            tracing::warn!(error = %e, ports = ?taken.ports, "node ports could not be released; the next round of repair does it");
         }
     }
 }

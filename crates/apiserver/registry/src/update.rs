@@ -151,7 +151,9 @@ impl Registry {
         let name = write.name.clone();
         let mut new = new;
         if update.mode.is_checked() {
-            write.check(&name, validate_update(write.kind(), update.mode.subresource(write), &new, &old))?;
+            let mut errors = validate_update(write.kind(), update.mode.subresource(write), &new, &old);
+            errors.extend(self.check_admin_access(write, &new, Some(&old)));
+            write.check(&name, errors)?;
             let request = write.admission(Operation::Update, &name, new, Some(old.clone()));
             self.validate(&request).await?;
             let (object, warnings) = (request.object, request.warnings);
@@ -168,6 +170,9 @@ impl Registry {
     async fn store_change(&self, write: &Write, key: &str, mut new: Value, revision: i64) -> Result<Outcome, ApiError> {
         if ends_deletion(write, &new) {
             let removed = self.store.delete(key, revision).await;
+            if removed.is_ok() {
+                self.options.services.forget(self, write.row, &new).await;
+            }
             return self.outcome(removed, |_| new);
         }
         let kind = self.cache(write)?.kind();

@@ -72,11 +72,14 @@ impl Write {
         })
     }
 
-    /// What writes of the object itself do not set.
+    /// Returns the top-level fields that a write through this path does not set, so that it doesn't own them.
     fn ignored(&self) -> &'static [&'static str] {
         match (self.subresource.as_str(), self.row.group, self.row.plural) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
-            ("status", "certificates.k8s.io", "certificatesigningrequests") | ("status", "", "nodes") => &["metadata"],
+            ("status", "certificates.k8s.io", "certificatesigningrequests") | ("status", "", "nodes") => {
+                &["metadata", "spec"]
+            }
+            ("status", ..) => &["spec"],
             ("", ..) if self.row.subresource("status").is_some() => &["status"],
             _ => &[],
         }

@@ -40,7 +40,7 @@ pub struct Credentials {
     pub certificates: Arc<[Vec<u8>]>,
     /// The bearer token of the `Authorization` header (or of the WebSocket subprotocol), without its scheme.
     pub bearer: Option<String>,
-    /// All header names and values that start with `X-Remote-`, lower-cased names.
+    /// Names (in lower case) and values of the headers in which a front proxy names the user.
     pub remote_headers: Vec<(String, String)>,
 }
 

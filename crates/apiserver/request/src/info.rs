@@ -22,6 +22,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Object name, empty for collections.
     pub name: String,
-    /// What follows the subresource (proxy paths), without a leading slash.
+    /// True for `/namespaces/NAMESPACE/RESOURCE...`; false for a namespace itself and its subresources.
+    pub below_namespace: bool,
+    /// The path after the subresource as it was sent: empty, or with its leading slash. Proxies pass it on.
     pub rest: String,
 }

@@ -1,5 +1,6 @@
 //! What a cluster has from the start: made when missing, brought up to date, left alone where people changed it.
 
+mod endpoints;
 mod objects;
 mod rbac;
 mod service;
@@ -9,11 +10,12 @@ use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_registry::Write;
+use endpoints::Own;
 use futures::FutureExt;
 use futures::future::try_join_all;
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(500);
@@ -30,21 +32,62 @@ pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
         }
         tokio::time::sleep(RETRY).await;
     }
-    server.bootstrapped.store(true, Ordering::Relaxed);
     tracing::info!(address = server.external_address, "ready");
+    let own = Own { address: options.advertised(), port };
+    server.tasks.clone().spawn("kubernetes-endpoints", endpoints::keep(server.clone(), own));
+    server.registry.keep_allocations(&server.stopping).await;
 }
 
 async fn everything(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
+    let steps = &server.bootstrapped;
     server.registry.reach("").await?;
-    server.registry.repair_allocations().await?;
-    objects::namespaces(server).await?;
+    steps.note(Step::Allocations, server.registry.repair_allocations()).await?;
+    steps.note(Step::Namespaces, objects::namespaces(server)).await?;
     // Each write waits for the disk; what does not need the other waits together.
     let parts = [
-        objects::ensure(server, options).boxed(),
-        rbac::ensure(server).boxed(),
-        service::ensure(server, options, port).boxed(),
+        steps.note(Step::Objects, objects::ensure(server, options)).boxed(),
+        steps.note(Step::Rbac, rbac::ensure(server)).boxed(),
+        steps.note(Step::Service, own_endpoint(server, options, port)).boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
+}
+
+async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
+    let own = Own { address: options.advertised(), port };
+    let parts = [service::ensure(server, options, port).boxed(), endpoints::renew(server, own).boxed()];
+    try_join_all(parts).await.map(|_| ())
+}
+
+/// A part of what a cluster has from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Service addresses and node ports are accounted for.
+    Allocations,
+    /// The system's namespaces.
+    Namespaces,
+    /// Priority classes, flow control, the default ServiceCIDR.
+    Objects,
+    /// Roles and bindings.
+    Rbac,
+    /// The Service `kubernetes` and its endpoints.
+    Service,
+}
+
+/// The steps that have been done.
+#[derive(Debug, Default)]
+pub struct Steps(AtomicU8);
+
+impl Steps {
+    /// Returns true after the step was done once.
+    pub fn has(&self, step: Step) -> bool {
+        self.0.load(Ordering::Relaxed) & (1 << step as u8) != 0
+    }
+
+    async fn note<T>(&self, step: Step, work: impl Future<Output = Result<T, ApiError>>) -> Result<(), ApiError> {
+        work.await?;
+        self.0.fetch_or(1 << step as u8, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// The row of a built-in kind.

@@ -1,7 +1,7 @@
 //! One request on its way through the pipeline.
 
 use crate::flow::Class;
-use crate::negotiate::{self, Wanted};
+use crate::negotiate::{self, Transform, Wanted};
 use crate::query::Query;
 use crate::request_info::{self, BadPath};
 use api_meta::ApiError;
@@ -57,9 +57,36 @@ impl Context {
 
     /// The representation that the client wants.
     pub fn wanted(&self) -> Result<Wanted, ApiError> {
-        let mut wanted = negotiate::wanted(self.header("accept"))?;
-        wanted.pretty = self.pretty();
-        Ok(wanted)
+        Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted(self.header("accept"))? })
+    }
+
+    /// The representation that the client wants of an object without columns.
+    pub fn wanted_without_table(&self) -> Result<Wanted, ApiError> {
+        Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted_without_table(self.header("accept"))? })
+    }
+
+    /// The representation that the client wants of one object with columns.
+    ///
+    /// # Errors
+    /// 406, also for the metadata of a list.
+    pub fn wanted_of_one(&self, kind: &str) -> Result<Wanted, ApiError> {
+        let wanted = self.wanted()?;
+        match wanted.transform {
+            Transform::PartialList => Err(negotiate::wrong_plurality(wanted.transform, kind)),
+            _ => Ok(wanted),
+        }
+    }
+
+    /// The representation that the client wants of a list.
+    ///
+    /// # Errors
+    /// 406, also for the metadata of one object.
+    pub fn wanted_of_list(&self, list_kind: &str) -> Result<Wanted, ApiError> {
+        let wanted = self.wanted()?;
+        match wanted.transform {
+            Transform::Partial => Err(negotiate::wrong_plurality(wanted.transform, list_kind)),
+            _ => Ok(wanted),
+        }
     }
 
     /// The representation for errors: JSON where nothing fits.

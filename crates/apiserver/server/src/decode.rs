@@ -48,6 +48,24 @@ pub fn object(
     Ok(object)
 }
 
+/// Reads an options object. Clients send it in the version of whatever group they act on, so any version will do.
+pub fn options(context: &Context, kind: &str, message: &'static Message, body: &[u8]) -> Result<Value, ApiError> {
+    let format = negotiate::body_format(context.header("content-type"))?;
+    let version = stated_version(format, body).filter(|version| !version.is_empty()).unwrap_or_else(|| "v1".to_owned());
+    let expected = Expected { api_version: &version, kind, message };
+    object(context, expected, body, Strictness::Ignore, &mut Vec::new())
+}
+
+/// The version that a body claims to be of; nothing where the body can't be read.
+fn stated_version(format: Format, body: &[u8]) -> Option<String> {
+    let tree = match format {
+        Format::Json => json::parse(body).ok()?,
+        Format::Yaml => yaml::parse(body).ok()?.0,
+        Format::Protobuf => return Some(envelope::unwrap(body).ok()?.api_version.to_owned()),
+    };
+    Some(tree.get("apiVersion")?.as_str()?.to_owned())
+}
+
 fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
     let frame = envelope::unwrap(body).map_err(|e| unreadable(expected, &e))?;
     // The frame names the type before the bytes are read as one.
@@ -120,4 +138,43 @@ pub fn strict_text(problems: &[Problem]) -> String {
     }
     parts.extend(other.iter().map(ToString::to_string));
     format!("strict decoding error: {}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
+    fn read(content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
+        let request = http::Request::delete("/api/v1/namespaces/d/pods/p").header("content-type", content_type);
+        let context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
+        options(&context, "DeleteOptions", api_schema::schema().message(OPTIONS).unwrap(), body)
+    }
+
+    #[test]
+    fn delete_options_are_read_in_the_version_of_any_group() {
+        let message = api_schema::schema().message(OPTIONS).unwrap();
+        let tree = json!({"gracePeriodSeconds": 3, "propagationPolicy": "Orphan"});
+        for version in ["v1", "meta.k8s.io/v1", "apps/v1", "policy/v1", "flowcontrol.apiserver.k8s.io/v1", ""] {
+            let mut whole = tree.clone();
+            (whole["apiVersion"], whole["kind"]) = (version.into(), "DeleteOptions".into());
+            let proto = envelope::wrap(version, "DeleteOptions", &proto::encode(message, &tree));
+            let yaml = yaml::encode(&whole);
+            for (content_type, body) in [
+                ("application/json", whole.to_string().into_bytes()),
+                ("application/yaml", yaml.into_bytes()),
+                ("application/vnd.kubernetes.protobuf", proto),
+            ] {
+                let read = read(content_type, &body).unwrap();
+                assert_eq!(read["gracePeriodSeconds"], 3, "{version} {content_type}");
+                assert_eq!(read["propagationPolicy"], "Orphan", "{version} {content_type}");
+            }
+        }
+        assert!(read("application/json", br#"{"kind":"Pod","apiVersion":"v1"}"#).is_err());
+        let pod = envelope::wrap("v1", "Pod", b"");
+        assert!(read("application/vnd.kubernetes.protobuf", &pod).is_err());
+    }
 }

@@ -1,13 +1,13 @@
 //! `/livez`, `/readyz`, `/healthz`: each is a list of named checks.
 
 use crate::body::Body;
+use crate::bootstrap::Step;
 use crate::context::Context;
 use crate::respond;
 use crate::route::method_not_allowed;
 use crate::server::Server;
 use api_meta::ApiError;
 use http::{Method, Response};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long the store may take to answer.
@@ -15,13 +15,14 @@ const STORE: Duration = Duration::from_secs(2);
 
 /// Checks of the process alone, which pass while it answers at all, as upstream's monitoring expects them by name.
 const ALWAYS: [&str; 2] = ["ping", "log"];
-const HOOKS: [&str; 6] = [
-    "poststarthook/start-apiextensions-controllers",
-    "poststarthook/rbac/bootstrap-roles",
-    "poststarthook/scheduling/bootstrap-system-priority-classes",
-    "poststarthook/bootstrap-controller",
-    "poststarthook/start-service-ip-repair-controllers",
-    "poststarthook/start-system-namespaces-controller",
+/// Steps of the start by upstream's names.
+const HOOKS: [(&str, Step); 6] = [
+    ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
+    ("poststarthook/scheduling/bootstrap-system-priority-classes", Step::Objects),
+    ("poststarthook/priority-and-fairness-config-producer", Step::Objects),
+    ("poststarthook/bootstrap-controller", Step::Service),
+    ("poststarthook/start-service-ip-repair-controllers", Step::Allocations),
+    ("poststarthook/start-system-namespaces-controller", Step::Namespaces),
 ];
 
 struct Check {
@@ -86,10 +87,11 @@ async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
         all.push(check("informer-sync", synced, "the caches are not filled yet"));
     }
     // Liveness must not depend on what another process has to do first.
-    let bootstrapped = server.bootstrapped.load(Ordering::Relaxed) || endpoint == "livez";
-    all.extend(HOOKS.iter().map(|name| check(name, bootstrapped, "not finished")));
+    let done = |step| server.bootstrapped.has(step) || endpoint == "livez";
+    all.extend(HOOKS.iter().map(|(name, step)| check(name, done(*step), "not finished")));
     if endpoint == "readyz" {
-        all.push(check("shutdown", !server.stopping.is_cancelled(), "process is shutting down"));
+        let stops = server.stopping.is_cancelled() || server.tasks.shutdown().is_cancelled();
+        all.push(check("shutdown", !stops, "process is shutting down"));
     }
     all
 }

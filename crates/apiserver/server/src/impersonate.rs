@@ -1,5 +1,6 @@
 //! Impersonation: `Impersonate-*` headers, each part of which needs a permission of its own.
 
+use crate::credentials;
 use crate::server::Server;
 use api_meta::ApiError;
 use apiserver_authz::forbidden;
@@ -10,8 +11,14 @@ use percent_encoding::percent_decode_str;
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Whom a request wants to be, if anybody.
-pub fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+/// Removes the impersonation headers and returns the user that they ask for, if they do.
+pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
+    let target = target(headers);
+    credentials::take_all(headers, |name| name.as_str().starts_with("impersonate-"));
+    target
+}
+
+fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let all = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
     };
@@ -52,7 +59,7 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
     let base =
         Attributes { user: user.clone(), verb: "impersonate".into(), is_resource: true, ..Attributes::default() };
     let mut all = Vec::new();
-    match other.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':')) {
+    match account(&other.name) {
         Some((namespace, name)) => all.push(Attributes {
             resource: "serviceaccounts".into(),
             namespace: namespace.into(),
@@ -80,9 +87,18 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
     all
 }
 
+/// Namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can have is that of a plain user.
+fn account(user: &str) -> Option<(&str, &str)> {
+    let part = |text: &str| {
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        !text.is_empty() && text.chars().all(known)
+    };
+    user.strip_prefix(ACCOUNT)?.split_once(':').filter(|(namespace, name)| part(namespace) && part(name))
+}
+
 fn add_own_groups(user: &mut User) {
     if user.groups.is_empty()
-        && let Some((namespace, _)) = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
+        && let Some((namespace, _)) = account(&user.name)
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
@@ -90,5 +106,18 @@ fn add_own_groups(user: &mut User) {
     let has = user.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated");
     if !has {
         user.groups.push(own.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_has_a_namespace_and_a_name() {
+        assert_eq!(account("system:serviceaccount:ns:name"), Some(("ns", "name")));
+        for user in ["system:serviceaccount:ns:a:b", "system:serviceaccount::a", "system:serviceaccount:ns:", "ns:a"] {
+            assert_eq!(account(user), None, "{user}");
+        }
     }
 }

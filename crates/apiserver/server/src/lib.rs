@@ -4,17 +4,20 @@
 //! authorisation are decided, then `route` picks the handler of the verb (`handlers/`), which decodes the body, calls the
 //! registry and encodes the answer (`respond`). `run` starts a server from its options.
 
+mod authentication_config;
 mod base64url;
 mod body;
 mod bootstrap;
 mod compress;
 mod context;
+mod credentials;
 mod decode;
 mod discovery;
 mod flow;
 mod handlers;
 mod health;
 mod impersonate;
+mod inflight;
 mod metrics;
 mod negotiate;
 mod options;
@@ -29,6 +32,8 @@ mod route;
 mod run;
 mod server;
 mod transform;
+mod upstream_flags;
 
-pub use options::{IGNORED, ServerOptions};
+pub use options::ServerOptions;
 pub use run::run;
+pub use upstream_flags::UPSTREAM_FLAGS;

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
-use apiserver_storage::Timings;
+use apiserver_storage::{Histogram, Timings};
 use http::Response;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,8 +20,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use text::Page;
 
-/// Upper bounds of the duration buckets, in seconds.
-const BUCKETS: [f64; 10] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0, 5.0, 60.0];
+/// Upstream's bounds for the time that requests take, in seconds.
+const DURATIONS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// Upstream's bounds for the sizes of answers, in bytes.
+const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -33,23 +38,16 @@ struct Key {
     scope: &'static str,
 }
 
-#[derive(Default)]
-struct Durations {
-    buckets: [u64; BUCKETS.len()],
-    count: u64,
-    seconds: f64,
-}
-
 /// The server's counters.
 #[derive(Default)]
 pub struct ServerMetrics {
     requests: Mutex<BTreeMap<(Key, u16), u64>>,
-    durations: Mutex<BTreeMap<Key, Durations>>,
+    durations: Mutex<BTreeMap<Key, Histogram>>,
     events: Mutex<BTreeMap<(&'static str, &'static str, &'static str), u64>>,
     reading: Arc<AtomicI64>,
     mutating: Arc<AtomicI64>,
     watches: Arc<AtomicI64>,
-    sizes: Mutex<BTreeMap<Key, (u64, u64)>>,
+    sizes: Mutex<BTreeMap<Key, Histogram>>,
     authenticated: AtomicU64,
     refused: AtomicU64,
 }
@@ -81,20 +79,10 @@ impl ServerMetrics {
     pub fn end(&self, begun: Gauge, context: &Context, code: u16, size: Option<u64>, took: Duration) {
         drop(begun);
         let key = key(context);
-        let seconds = took.as_secs_f64();
-        {
-            let mut durations = self.durations.lock();
-            let entry = durations.entry(key.clone()).or_default();
-            entry.count += 1;
-            entry.seconds += seconds;
-            for (bucket, bound) in entry.buckets.iter_mut().zip(BUCKETS) {
-                *bucket += u64::from(seconds <= bound);
-            }
-        }
+        let durations = || Histogram::new(&DURATIONS);
+        self.durations.lock().entry(key.clone()).or_insert_with(durations).observe(took.as_secs_f64());
         if let Some(size) = size {
-            let mut sizes = self.sizes.lock();
-            let entry = sizes.entry(key.clone()).or_default();
-            *entry = (entry.0 + 1, entry.1 + size);
+            self.sizes.lock().entry(key.clone()).or_insert_with(|| Histogram::new(&SIZES)).observe(size as f64);
         }
         *self.requests.lock().entry((key, code)).or_default() += 1;
     }
@@ -131,25 +119,16 @@ impl ServerMetrics {
         }
         page.head("apiserver_request_duration_seconds", "histogram", "Time to answer, in seconds.");
         for (key, durations) in &*self.durations.lock() {
-            let mut labels = labels(key, None);
-            for (bound, count) in BUCKETS.iter().zip(durations.buckets) {
-                labels.push(("le", bound.to_string()));
-                page.line("apiserver_request_duration_seconds_bucket", &labels, count as f64);
-                labels.pop();
-            }
-            labels.push(("le", "+Inf".into()));
-            page.line("apiserver_request_duration_seconds_bucket", &labels, durations.count as f64);
-            labels.pop();
-            page.line("apiserver_request_duration_seconds_sum", &labels, durations.seconds);
-            page.line("apiserver_request_duration_seconds_count", &labels, durations.count as f64);
+            write_histogram(page, "apiserver_request_duration_seconds", &labels(key, None), durations);
+        }
+        let sli = "apiserver_request_sli_duration_seconds";
+        page.head(sli, "histogram", "Time to answer without waiting for webhooks, in seconds; watches are left out.");
+        for (key, durations) in self.durations.lock().iter().filter(|(key, _)| key.verb != "WATCH") {
+            write_histogram(page, sli, &labels(key, None), durations);
         }
         page.head("apiserver_response_sizes", "histogram", "Bytes of answers whose size is known.");
-        for (key, (count, bytes)) in &*self.sizes.lock() {
-            let mut labels = labels(key, None);
-            page.line("apiserver_response_sizes_sum", &labels, *bytes as f64);
-            page.line("apiserver_response_sizes_count", &labels, *count as f64);
-            labels.push(("le", "+Inf".into()));
-            page.line("apiserver_response_sizes_bucket", &labels, *count as f64);
+        for (key, sizes) in &*self.sizes.lock() {
+            write_histogram(page, "apiserver_response_sizes", &labels(key, None), sizes);
         }
         page.head("apiserver_watch_events_total", "counter", "Events sent to watchers.");
         for ((group, version, kind), count) in &*self.events.lock() {
@@ -203,16 +182,24 @@ fn write_certificate_life(page: &mut Page, server: &Server) {
     page.line(&format!("{NAME}_count"), &[], life.count as f64);
 }
 
-/// Counts and sums as a histogram with one bucket.
-fn write_timings(page: &mut Page, name: &str, label: &str, timings: &Timings) {
+/// Durations of operations, which `label` names.
+fn write_timings(page: &mut Page, name: &str, label: &'static str, timings: &Timings) {
     page.head(name, "histogram", "Time taken, in seconds.");
-    for (operation, count, sum) in timings.all() {
-        let mut labels = vec![(label, operation.to_owned())];
-        page.line(&format!("{name}_sum"), &labels, sum.as_secs_f64());
-        page.line(&format!("{name}_count"), &labels, count as f64);
-        labels.push(("le", "+Inf".into()));
-        page.line(&format!("{name}_bucket"), &labels, count as f64);
+    for (operation, durations) in timings.all() {
+        write_histogram(page, name, &[(label, operation.to_owned())], &durations);
     }
+}
+
+fn write_histogram(page: &mut Page, name: &str, labels: &[(&'static str, String)], histogram: &Histogram) {
+    let mut labels = labels.to_vec();
+    let bounds = histogram.buckets().map(|(bound, count)| (bound.to_string(), count));
+    for (bound, count) in bounds.chain([("+Inf".to_owned(), histogram.count())]) {
+        labels.push(("le", bound));
+        page.line(&format!("{name}_bucket"), &labels, count as f64);
+        labels.pop();
+    }
+    page.line(&format!("{name}_sum"), &labels, histogram.sum());
+    page.line(&format!("{name}_count"), &labels, histogram.count() as f64);
 }
 
 fn key(context: &Context) -> Key {

@@ -40,8 +40,10 @@ pub enum Transform {
     None,
     /// `meta.k8s.io Table`
     Table,
-    /// `meta.k8s.io PartialObjectMetadata`, or a list of them
+    /// `meta.k8s.io PartialObjectMetadata`
     Partial,
+    /// `meta.k8s.io PartialObjectMetadataList`
+    PartialList,
 }
 
 /// The chosen representation.
@@ -100,10 +102,21 @@ fn range(text: &str) -> MediaRange {
 
 /// The representation of an object, list or watch for this Accept header.
 pub fn wanted(accept: &str) -> Result<Wanted, ApiError> {
+    first_of(accept, |_| true)
+}
+
+/// The representation of an object that has no columns: a Table can't be had.
+pub fn wanted_without_table(accept: &str) -> Result<Wanted, ApiError> {
+    first_of(accept, |wanted| wanted.transform != Transform::Table)
+}
+
+fn first_of(accept: &str, possible: impl Fn(&Wanted) -> bool) -> Result<Wanted, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Wanted::default());
     }
-    ranges(accept).iter().filter(|r| r.quality > 0.0).find_map(acceptable).ok_or_else(not_acceptable)
+    let ranges = ranges(accept);
+    let mut acceptable = ranges.iter().filter(|r| r.quality > 0.0).filter_map(acceptable);
+    acceptable.find(possible).ok_or_else(not_acceptable)
 }
 
 fn acceptable(range: &MediaRange) -> Option<Wanted> {
@@ -118,7 +131,8 @@ fn acceptable(range: &MediaRange) -> Option<Wanted> {
         Some(_) if range.parameter("g") != Some("meta.k8s.io") => return None,
         Some(_) if !matches!(range.parameter("v"), Some("v1" | "v1beta1")) => return None,
         Some("Table") if format != Format::Protobuf => Transform::Table,
-        Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Transform::Partial,
+        Some("PartialObjectMetadata") => Transform::Partial,
+        Some("PartialObjectMetadataList") => Transform::PartialList,
         Some(_) => return None,
     };
     Some(Wanted { format, transform, pretty: false })
@@ -128,6 +142,15 @@ fn acceptable(range: &MediaRange) -> Option<Wanted> {
 pub fn not_acceptable() -> ApiError {
     let text = format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
     ApiError::new(Reason::NotAcceptable, text)
+}
+
+/// 406 for the metadata of one object where there is a list, and of a list where there is one object.
+pub fn wrong_plurality(transform: Transform, kind: &str) -> ApiError {
+    let (asked, what) = match transform {
+        Transform::PartialList => ("PartialObjectMetadataList", "not a list"),
+        _ => ("PartialObjectMetadata", "a list"),
+    };
+    ApiError::new(Reason::NotAcceptable, format!("you requested {asked}, but the requested object is {what} ({kind})"))
 }
 
 /// The format of a body by its Content-Type; an empty one is JSON.
@@ -166,6 +189,12 @@ mod tests {
         check("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf);
         let table = wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
         assert_eq!(table.transform, Transform::Table);
+        let plain = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
+        assert_eq!(plain.transform, Transform::None);
+        let only_table = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
+        assert_eq!(only_table.unwrap_err().reason, Reason::NotAcceptable);
+        let list = wanted("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").unwrap();
+        assert_eq!(list.transform, Transform::PartialList);
         assert!(wanted("text/csv").is_err());
         assert!(wanted("application/json;as=Chart;v=v1;g=meta.k8s.io").is_err());
     }

@@ -1,5 +1,8 @@
 //! The command line: upstream's flags, with their defaults.
 
+use crate::authentication_config;
+use crate::credentials::IdentityHeaders;
+use anyhow::bail;
 use apiserver_authn::{Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts};
 use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
@@ -58,6 +61,31 @@ pub struct ServerOptions {
     #[arg(long, required = true)]
     pub tls_private_key_file: PathBuf,
 
+    /// Oldest version of TLS to offer: VersionTLS12 or VersionTLS13
+    #[arg(long, default_value = "")]
+    pub tls_min_version: String,
+    /// Cipher suites to offer for TLS 1.2, by Go's names
+    #[arg(long, value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// Serve HTTP/1.1 only
+    #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub disable_http2_serving: bool,
+    /// Requests at once on one HTTP/2 connection, 0 for the default of 1000
+    #[arg(long, default_value_t = 0)]
+    pub http2_max_streams_per_connection: u32,
+    /// Requests that read at once, 0 for no limit
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: usize,
+    /// Requests that write at once, 0 for no limit
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: usize,
+    /// How long a request may take unless it is a watch, a stream or a proxy
+    #[arg(long, default_value = "1m0s")]
+    pub request_timeout: String,
+    /// How long to serve on after a signal to stop, while /readyz fails
+    #[arg(long, default_value = "0s")]
+    pub shutdown_delay_duration: String,
+
     /// CA of client certificates
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
@@ -67,9 +95,12 @@ pub struct ServerOptions {
     /// Accept bootstrap tokens
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
-    /// Let requests without credentials in as system:anonymous
-    #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub anonymous_auth: bool,
+    /// Let requests without credentials in as system:anonymous (default true, false with AlwaysAllow)
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub anonymous_auth: Option<bool>,
+    /// File that names the paths which requests without credentials may ask for
+    #[arg(long)]
+    pub authentication_config: Option<PathBuf>,
     /// Keys that verify ServiceAccount tokens
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
@@ -85,6 +116,9 @@ pub struct ServerOptions {
     /// Extend the life of tokens that pods mount
     #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub service_account_extend_token_expiration: bool,
+    /// The longest life of a ServiceAccount token, at least an hour, 0 for no bound but upstream's
+    #[arg(long, default_value = "0s")]
+    pub service_account_max_token_expiration: String,
     /// Audiences of this server
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
@@ -141,72 +175,6 @@ pub struct ServerOptions {
     pub logs: LogOptions,
 }
 
-/// Upstream's flags that mean nothing here.
-pub const IGNORED: [&str; 62] = [
-    "admission-control-config-file",
-    "aggregator-reject-forwarding-redirects",
-    "allow-metric-labels",
-    "allow-metric-labels-manifest",
-    "allow-privileged",
-    "apiserver-count",
-    "audit-log-maxage",
-    "audit-log-maxbackup",
-    "audit-log-maxsize",
-    "audit-log-path",
-    "audit-log-mode",
-    "audit-policy-file",
-    "cert-dir",
-    "cors-allowed-origins",
-    "contention-profiling",
-    "debug-socket-path",
-    "default-not-ready-toleration-seconds",
-    "default-unreachable-toleration-seconds",
-    "default-watch-cache-size",
-    "delete-collection-workers",
-    "disable-http2-serving",
-    "disabled-metrics",
-    "egress-selector-config-file",
-    "emulated-version",
-    "enable-aggregator-routing",
-    "enable-garbage-collector",
-    "enable-logs-handler",
-    "enable-priority-and-fairness",
-    "endpoint-reconciler-type",
-    "etcd-count-metric-poll-period",
-    "etcd-db-metric-poll-interval",
-    "etcd-healthcheck-timeout",
-    "etcd-readycheck-timeout",
-    "etcd-servers-overrides",
-    "feature-gates",
-    "goaway-chance",
-    "http2-max-streams-per-connection",
-    "kubelet-port",
-    "kubelet-timeout",
-    "kubernetes-service-node-port",
-    "lease-reuse-duration-seconds",
-    "livez-grace-period",
-    "max-connection-bytes-per-sec",
-    "max-mutating-requests-inflight",
-    "max-requests-inflight",
-    "min-request-timeout",
-    "permit-address-sharing",
-    "permit-port-sharing",
-    "profiling",
-    "proxy-client-cert-file",
-    "proxy-client-key-file",
-    "request-timeout",
-    "runtime-config",
-    "service-account-lookup",
-    "service-account-max-token-expiration",
-    "shutdown-delay-duration",
-    "shutdown-send-retry-after",
-    "storage-backend",
-    "storage-media-type",
-    "tls-cipher-suites",
-    "tls-min-version",
-    "watch-cache",
-];
-
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let range = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
     range.filter(|r| r.start() <= r.end() && *r.start() > 0).ok_or_else(|| format!("{text:?} is not FIRST-LAST"))
@@ -224,16 +192,38 @@ impl ServerOptions {
     }
 
     /// Authentication's part.
-    pub fn authn(&self) -> AuthnOptions {
+    ///
+    /// # Errors
+    /// A configuration file that can't be used.
+    pub fn authn(&self) -> anyhow::Result<AuthnOptions> {
         let accounts = !self.service_account_key_file.is_empty() || self.service_account_signing_key_file.is_some();
-        AuthnOptions {
+        Ok(AuthnOptions {
             client_ca_file: self.client_ca_file.clone(),
             request_header: self.requestheader_client_ca_file.clone().map(|ca| self.request_header(ca)),
             token_auth_file: self.token_auth_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
-            service_accounts: accounts.then(|| self.service_accounts()),
-            anonymous: if self.anonymous_auth { Anonymous::Everywhere } else { Anonymous::Nobody },
+            service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
+            anonymous: self.anonymous()?,
+        })
+    }
+
+    /// Who may come without credentials. With AlwaysAllow nobody may: that would open the cluster to the network.
+    fn anonymous(&self) -> anyhow::Result<Anonymous> {
+        let configured = match &self.authentication_config {
+            Some(path) => authentication_config::read(path)?,
+            None => None,
+        };
+        if configured.is_some() && self.anonymous_auth.is_some() {
+            bail!("--anonymous-auth can't be given when --authentication-config has the field anonymous; leave it out");
         }
+        let everywhere = self.anonymous_auth.unwrap_or(true);
+        let flag = if everywhere { Anonymous::Everywhere } else { Anonymous::Nobody };
+        let anonymous = configured.unwrap_or(flag);
+        if anonymous != Anonymous::Nobody && self.modes()?.contains(&Mode::AlwaysAllow) {
+            tracing::warn!("requests without credentials are refused, because --authorization-mode is AlwaysAllow");
+            return Ok(Anonymous::Nobody);
+        }
+        Ok(anonymous)
     }
 
     fn request_header(&self, client_ca_file: PathBuf) -> RequestHeader {
@@ -247,14 +237,33 @@ impl ServerOptions {
         }
     }
 
-    fn service_accounts(&self) -> ServiceAccounts {
-        ServiceAccounts {
+    /// The headers in which a front proxy names the user.
+    pub fn identity_headers(&self) -> IdentityHeaders {
+        let names =
+            [&self.requestheader_username_headers, &self.requestheader_group_headers, &self.requestheader_uid_headers];
+        IdentityHeaders::new(names.into_iter().flatten(), &self.requestheader_extra_headers_prefix)
+    }
+
+    fn service_accounts(&self) -> anyhow::Result<ServiceAccounts> {
+        Ok(ServiceAccounts {
             issuers: self.service_account_issuer.clone(),
             key_files: self.service_account_key_file.clone(),
             signing_key_file: self.service_account_signing_key_file.clone(),
             audiences: self.api_audiences.clone(),
             extend_expiration: self.service_account_extend_token_expiration,
+            max_expiration_seconds: self.longest_token()?,
             jwks_uri: self.service_account_jwks_uri.clone(),
+        })
+    }
+
+    /// Returns the seconds of `--service-account-max-token-expiration`, within upstream's bounds.
+    fn longest_token(&self) -> anyhow::Result<Option<i64>> {
+        const FLAG: &str = "service-account-max-token-expiration";
+        let seconds = duration(FLAG, &self.service_account_max_token_expiration)?.as_secs();
+        match seconds {
+            0 => Ok(None),
+            3600..=4_294_967_296 => Ok(i64::try_from(seconds).ok()),
+            _ => bail!("--{FLAG} must be between 1h and 2^32 seconds, or 0 for no bound"),
         }
     }
 
@@ -322,5 +331,31 @@ mod tests {
         check("500ms", 0.5);
         check("0", 0.0);
         assert!(duration("x", "5").is_err() && duration("x", "m").is_err());
+    }
+
+    fn parse(flags: &[&str]) -> ServerOptions {
+        let fixed = ["x", "--etcd-servers=http://x", "--tls-cert-file=x", "--tls-private-key-file=x"];
+        ServerOptions::try_parse_from(fixed.iter().chain(flags)).unwrap()
+    }
+
+    fn anonymous(flags: &[&str]) -> Anonymous {
+        parse(flags).anonymous().unwrap()
+    }
+
+    #[test]
+    fn longest_token_is_bounded_like_upstreams() {
+        let longest = |text: &str| parse(&[&format!("--service-account-max-token-expiration={text}")]).longest_token();
+        assert_eq!(parse(&[]).longest_token().unwrap(), None);
+        assert_eq!(longest("24h").unwrap(), Some(86_400));
+        assert!(longest("59m").is_err() && longest("1200000h").is_err());
+    }
+
+    #[test]
+    fn always_allow_lets_nobody_in_without_credentials() {
+        assert_eq!(anonymous(&[]), Anonymous::Nobody, "AlwaysAllow is the default");
+        assert_eq!(anonymous(&["--anonymous-auth"]), Anonymous::Nobody);
+        assert_eq!(anonymous(&["--authorization-mode=RBAC,AlwaysAllow"]), Anonymous::Nobody);
+        assert_eq!(anonymous(&["--authorization-mode=Node,RBAC"]), Anonymous::Everywhere);
+        assert_eq!(anonymous(&["--authorization-mode=RBAC", "--anonymous-auth=false"]), Anonymous::Nobody);
     }
 }

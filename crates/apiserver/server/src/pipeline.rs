@@ -1,18 +1,24 @@
-//! The way of a request, top down: request info, authentication, impersonation, flow, authorisation, then the handler of its
-//! path (admission and the registry follow inside writes).
+//! The stages of a request: request info, authentication, impersonation, a place among the requests in flight, flow,
+//! authorisation, then the handler of its path (admission and the registry follow inside writes).
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::inflight::is_long_running;
+use crate::options::duration;
 use crate::request_info::BadPath;
 use crate::server::Server;
-use crate::{impersonate, respond, route};
+use crate::{credentials, impersonate, respond, route};
 use api_meta::{ApiError, Reason};
 use apiserver_authz::forbidden;
-use apiserver_request::{Attributes, Authorizer, Credentials, Decision, RequestInfo, User};
-use http::{HeaderMap, Request, Response};
+use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
+use http::{Request, Response};
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// First words of a kubelet's paths that run something in a container or dump one.
+const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
 /// Answers a request.
 pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
@@ -25,7 +31,7 @@ pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     };
     let guard = server.metrics.begin(&context);
     let mut payload = Payload::new(body);
-    let mut response = match steps(&server, &mut context, &mut payload, upgrade).await {
+    let mut response = match in_time(&server, &mut context, &mut payload, upgrade).await {
         Ok(response) => response,
         Err(error) => respond::error(context.wanted_for_errors(), &error),
     };
@@ -59,6 +65,33 @@ fn uuid() -> String {
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
+/// Answers within the request timeout, or the client's if that is shorter.
+async fn in_time(
+    server: &Arc<Server>,
+    context: &mut Context,
+    body: &mut Payload,
+    upgrade: Option<hyper::upgrade::OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    if is_long_running(&context.info) {
+        return steps(server, context, body, upgrade).await;
+    }
+    let limit = timeout(context)?.map_or(server.request_timeout, |asked| asked.min(server.request_timeout));
+    match tokio::time::timeout(limit, steps(server, context, body, upgrade)).await {
+        Ok(answered) => answered,
+        Err(_) => Err(ApiError::new(Reason::Timeout, "the request did not complete within the allotted timeout")),
+    }
+}
+
+/// The timeout that the client asks for.
+fn timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
+    let asked = context.query.text("timeout");
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let invalid = |_| ApiError::bad_request(format!("invalid timeout specified in the request URL: {asked:?}"));
+    duration("timeout", asked).map(|asked| Some(asked).filter(|asked| !asked.is_zero())).map_err(invalid)
+}
+
 async fn steps(
     server: &Arc<Server>,
     context: &mut Context,
@@ -66,49 +99,27 @@ async fn steps(
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     context.user = authenticate(server, context).await?;
-    if let Some(other) = impersonate::target(&context.headers)? {
+    if let Some(other) = impersonate::take_target(&mut context.headers)? {
         context.user = impersonate::switch(server, &context.user, other)?;
     }
+    let _place = server.inflight.enter(context).await?;
     let attributes = attributes(context);
     context.flow = server.flow.classify(&attributes);
     authorize(server, &attributes)?;
+    if opens_stream(&context.info) && context.info.verb != "create" {
+        authorize_verb(server, context, "create")?;
+    }
     route::dispatch(server, context, body, upgrade).await
 }
 
-async fn authenticate(server: &Server, context: &Context) -> Result<User, ApiError> {
-    let identified = server.authn.identify(&context.info.path, &credentials(context)).await;
+async fn authenticate(server: &Server, context: &mut Context) -> Result<User, ApiError> {
+    let credentials = credentials::take(context, &server.identity_headers);
+    let identified = server.authn.identify(&context.info.path, &credentials).await;
     server.metrics.authenticated(identified.is_ok());
     identified.map_err(|error| {
         tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
         ApiError::new(Reason::Unauthorized, "Unauthorized")
     })
-}
-
-fn credentials(context: &Context) -> Credentials {
-    let certificates = context.peer.as_ref().map(|peer| peer.certificates.clone()).unwrap_or_default();
-    let remote = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
-        let name = name.as_str();
-        name.starts_with("x-remote-").then(|| (name.to_owned(), value.to_str().unwrap_or_default().to_owned()))
-    };
-    Credentials {
-        certificates,
-        bearer: bearer(&context.headers),
-        remote_headers: context.headers.iter().filter_map(remote).collect(),
-    }
-}
-
-/// The token of the Authorization header, or of a WebSocket's subprotocol for browsers, which can't set headers.
-fn bearer(headers: &HeaderMap) -> Option<String> {
-    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if let Some((scheme, token)) = text("authorization").split_once(' ')
-        && scheme.eq_ignore_ascii_case("bearer")
-    {
-        return Some(token.trim().to_owned());
-    }
-    let encoded = text("sec-websocket-protocol")
-        .split(',')
-        .find_map(|p| p.trim().strip_prefix("base64url.bearer.authorization.k8s.io."))?;
-    crate::base64url::decode(encoded).and_then(|bytes| String::from_utf8(bytes).ok())
 }
 
 fn authorize(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
@@ -118,11 +129,23 @@ fn authorize(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
     }
 }
 
-/// The verb that a request needs: what opens a stream into a container is a `create`, whatever its method.
-fn verb(info: &RequestInfo) -> &str {
-    let opens_stream =
-        info.resource == "pods" && matches!(info.subresource.as_str(), "exec" | "attach" | "portforward");
-    if opens_stream && info.verb == "get" { "create" } else { &info.verb }
+/// Asks for the right to do what a request does under another verb as well.
+pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
+    authorize(server, &Attributes { verb: verb.to_owned(), ..attributes(context) })
+}
+
+/// True for what runs in a container. It needs `create` besides the verb of its method: a WebSocket begins with GET, and a
+/// right to read must not be enough.
+fn opens_stream(info: &RequestInfo) -> bool {
+    match (info.group.as_str(), info.resource.as_str(), info.subresource.as_str()) {
+        ("", "pods", "exec" | "attach" | "portforward") => true,
+        ("", "nodes", "proxy") => {
+            let path = percent_decode_str(&info.rest).decode_utf8_lossy();
+            let first = path.split('/').find(|word| !word.is_empty()).unwrap_or_default();
+            KUBELET_STREAMS.iter().any(|word| first.eq_ignore_ascii_case(word))
+        }
+        _ => false,
+    }
 }
 
 fn attributes(context: &Context) -> Attributes {
@@ -131,7 +154,7 @@ fn attributes(context: &Context) -> Attributes {
     let selector = |name| if selects { context.query.text(name).to_owned() } else { String::new() };
     Attributes {
         user: context.user.clone(),
-        verb: verb(info).to_owned(),
+        verb: info.verb.clone(),
         group: info.group.clone(),
         version: info.version.clone(),
         namespace: info.namespace.clone(),
@@ -154,6 +177,27 @@ fn refuse_path(bad: &BadPath) -> Response<Body> {
                 response.headers_mut().insert("location", value);
             }
             response
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelet_paths_into_containers_need_create() {
+        let info = |rest: &str| RequestInfo {
+            resource: "nodes".into(),
+            subresource: "proxy".into(),
+            rest: rest.into(),
+            ..RequestInfo::default()
+        };
+        for rest in ["/run/ns/pod/c", "/%72un/ns", "//exec/x", "/%2Fattach", "/portforward/x", "/cri/exec/t", "/exec"] {
+            assert!(opens_stream(&info(rest)), "{rest}");
+        }
+        for rest in ["", "/", "/metrics", "/pods/run", "/runningpods/", "/%2572un"] {
+            assert!(!opens_stream(&info(rest)), "{rest}");
         }
     }
 }

@@ -6,23 +6,29 @@
 
 mod backend;
 mod connect;
+mod html;
+mod reach;
+mod rewrite;
 mod services;
 mod streams;
 mod websocket;
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::respond;
 use crate::route::method_not_allowed;
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_registry::Write;
 use apiserver_request::Operation;
-use http::Response;
+use http::header::{HeaderValue, LOCATION};
+use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 
 pub use connect::{KubeletTls, Kubelets, joined};
+pub use reach::Reach;
 
 /// Whether a subresource ends outside this server.
 pub fn serves(row: &Resource, subresource: &str) -> bool {
@@ -34,7 +40,7 @@ pub fn serves(row: &Resource, subresource: &str) -> bool {
 }
 
 /// Answers such a request.
-pub async fn respond(
+pub async fn answer(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -57,13 +63,35 @@ pub async fn respond(
         ("pods", "proxy") => services::pod(server, context)?,
         _ => streams::pod(server, context).await?,
     };
+    if subresource == "proxy" && upgrade.is_none() && lacks_slash(context) {
+        return Ok(to_slash(context));
+    }
+    if let ("log", Some(reader)) = (subresource, apiserver_streams::choose_reader(&context.headers))
+        && let Some(client) = upgrade
+    {
+        return websocket::send_log(&server.tasks, context, target, reader, client).await;
+    }
     if let (true, Some(protocol)) = (streams, apiserver_streams::choose(&context.headers))
         && let Some(client) = upgrade
     {
-        return websocket::translate(context, target, protocol, client).await;
+        return websocket::translate(&server.tasks, context, target, protocol, client).await;
     }
     let body = body.take().ok_or_else(|| ApiError::internal("the request has no body"))?;
-    backend::forward(context, target, body, upgrade).await
+    backend::forward(&server.tasks, context, target, body, upgrade).await
+}
+
+/// True for a read of the backend's root without the slash that relative links need.
+fn lacks_slash(context: &Context) -> bool {
+    context.info.rest.is_empty() && matches!(context.method, Method::GET | Method::HEAD)
+}
+
+fn to_slash(context: &Context) -> Response<Body> {
+    let query = if context.raw_query.is_empty() { String::new() } else { format!("?{}", context.raw_query) };
+    let mut response = respond::text(301, "");
+    if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", context.raw_path)) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
 }
 
 /// Admission of a connection: it has no object, only options.

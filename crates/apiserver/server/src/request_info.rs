@@ -1,10 +1,12 @@
 //! What a method and path ask for.
 
+mod segments;
+
 use crate::query::Query;
 use api_meta::fields::FieldSelector;
 use apiserver_request::RequestInfo;
 use http::Method;
-use percent_encoding::percent_decode_str;
+use segments::Segments;
 
 /// A path that is refused before anybody looks at what it names.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,70 +20,48 @@ pub enum BadPath {
 /// Subresources of namespaces, which stand where a resource in the namespace would.
 const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
 
+/// The subresource after which a path belongs to a backend and is passed on as it is.
+const PROXY: &str = "proxy";
+
 /// Reads a request's path; `raw` is as sent.
 pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, BadPath> {
-    let path = decoded(raw)?;
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let segments = Segments::read(raw)?;
+    let words = segments.words();
     let mut info =
-        RequestInfo { path: path.clone(), verb: method.as_str().to_ascii_lowercase(), ..RequestInfo::default() };
-    let rest = match parts.as_slice() {
-        ["api", version, rest @ ..] => {
+        RequestInfo { path: segments.path.clone(), verb: method.as_str().to_ascii_lowercase(), ..Default::default() };
+    let begin = match words.as_slice() {
+        ["api", version, _, ..] => {
             info.version = (*version).to_owned();
-            rest
+            2
         }
-        ["apis", group, version, rest @ ..] => {
+        ["apis", group, version, _, ..] => {
             (info.group, info.version) = ((*group).to_owned(), (*version).to_owned());
-            rest
+            3
         }
-        _ => return Ok(info),
+        _ => return segments.expect_clean(words.len()).map(|()| info),
     };
-    if rest.is_empty() {
-        return Ok(info);
-    }
+    info.is_resource = true;
     info.verb = verb_of(method).to_owned();
-    let rest = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => {
-            info.verb = "watch".into();
-            rest
-        }
-        rest => rest,
-    };
-    fill_resource(&mut info, rest, &path);
-    fill_collection_verb(&mut info, query);
+    let watched = watched(method, words.get(begin..).unwrap_or_default());
+    let begin = begin + usize::from(watched);
+    let subresource = begin + fill_resource(&mut info, words.get(begin..).unwrap_or_default()) + 2;
+    info.rest = segments.after(subresource);
+    segments.expect_clean(if info.subresource == PROXY { subresource + 1 } else { words.len() })?;
+    if watched {
+        info.verb = "watch".into();
+    } else {
+        fill_collection_verb(&mut info, query);
+    }
     Ok(info)
 }
 
-fn decoded(raw: &str) -> Result<String, BadPath> {
-    let bytes = raw.as_bytes();
-    let broken = bytes.iter().enumerate().any(|(at, b)| {
-        *b == b'%' && !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
-    });
-    if broken {
-        return Err(BadPath::Malformed);
-    }
-    let path = percent_decode_str(raw).decode_utf8().map_err(|_| BadPath::Malformed)?.into_owned();
-    if path.contains('\0') {
-        return Err(BadPath::Malformed);
-    }
-    // What follows a proxy subresource belongs to somebody else and is passed on as it is.
-    let own = path.find("/proxy/").map_or(path.as_str(), |at| &path[..at]);
-    let inner = own.strip_prefix('/').unwrap_or(own);
-    let inner = inner.strip_suffix('/').unwrap_or(inner);
-    let unclean = !inner.is_empty() && inner.split('/').any(|part| matches!(part, "" | "." | ".."));
-    if unclean { Err(BadPath::Unclean(clean(&path))) } else { Ok(path) }
-}
-
-/// The path without `.` and empty segments, `..` resolved.
-fn clean(path: &str) -> String {
-    let mut out: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(out.pop()),
-            part => out.push(part),
-        }
-    }
-    format!("/{}", out.join("/"))
+/// True for the deprecated `/watch/RESOURCE...`. It exists for reads of plain resources only: in front of a subresource
+/// it would turn any request to a backend into a `watch`.
+fn watched(method: &Method, words: &[&str]) -> bool {
+    let ["watch", resource @ ..] = words else { return false };
+    let mut plain = RequestInfo::default();
+    fill_resource(&mut plain, resource);
+    matches!(*method, Method::GET | Method::HEAD) && !resource.is_empty() && plain.subresource.is_empty()
 }
 
 fn verb_of(method: &Method) -> &'static str {
@@ -95,39 +75,40 @@ fn verb_of(method: &Method) -> &'static str {
     }
 }
 
-fn fill_resource(info: &mut RequestInfo, rest: &[&str], path: &str) {
-    info.is_resource = true;
-    let mut rest = rest;
-    if let ["namespaces", namespace, inner @ ..] = rest {
+/// Fills in namespace, resource, name and subresource; returns the position of the resource.
+fn fill_resource(info: &mut RequestInfo, words: &[&str]) -> usize {
+    let mut begin = 0;
+    if let ["namespaces", namespace, inner @ ..] = words {
         info.namespace = (*namespace).to_owned();
-        if let Some(first) = inner.first()
-            && !OF_NAMESPACE.contains(first)
-        {
-            rest = inner;
-        }
+        info.below_namespace = inner.first().is_some_and(|first| !OF_NAMESPACE.contains(first));
+        begin = 2 * usize::from(info.below_namespace);
     }
-    let text = |at: usize| rest.get(at).map(|part| (*part).to_owned()).unwrap_or_default();
+    let text = |at: usize| words.get(begin + at).map(|part| (*part).to_owned()).unwrap_or_default();
     (info.resource, info.name, info.subresource) = (text(0), text(1), text(2));
-    if rest.len() > 3 {
-        let marker = format!("/{}/", info.subresource);
-        info.rest = path.split_once(&marker).map(|(_, rest)| rest.to_owned()).unwrap_or_default();
-    }
+    begin
 }
 
 /// Without a name a read is a list (or watch), a delete is of a collection.
 fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
-    let selects_name =
-        || FieldSelector::parse(query.text("fieldSelector")).ok()?.exact("metadata.name").map(str::to_owned);
-    if info.name.is_empty() {
-        match info.verb.as_str() {
-            "get" => info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned(),
-            "delete" => info.verb = "deletecollection".into(),
-            _ => {}
-        }
-        if matches!(info.verb.as_str(), "list" | "watch" | "deletecollection") {
-            info.name = selects_name().unwrap_or_default();
-        }
+    if !info.name.is_empty() {
+        return;
     }
+    match info.verb.as_str() {
+        "get" => {
+            info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned();
+            info.name = selected_name(query).unwrap_or_default();
+        }
+        "delete" => info.verb = "deletecollection".into(),
+        _ => {}
+    }
+}
+
+/// The one name that a field selector leaves, if it can be a name at all.
+fn selected_name(query: &Query) -> Option<String> {
+    let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
+    let name = selector.exact("metadata.name")?;
+    let segment = !matches!(name, "." | "..") && !name.contains(['/', '%']);
+    segment.then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -142,17 +123,70 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn path_names_verb_and_resource() {
         check(Method::GET, "/api/v1/namespaces/d/pods", "", "list  v1 d pods   ");
         check(Method::GET, "/api/v1/pods", "watch=1", "watch  v1  pods   ");
         check(Method::GET, "/api/v1/namespaces/d", "", "get  v1 d namespaces d  ");
         check(Method::PUT, "/api/v1/namespaces/d/finalize", "", "update  v1 d namespaces d finalize ");
         check(Method::POST, "/apis/apps/v1/namespaces/d/deployments", "", "create apps v1 d deployments   ");
-        check(Method::GET, "/api/v1/watch/namespaces/d/pods/p", "", "watch  v1 d pods p  ");
-        check(Method::GET, "/api/v1/namespaces/d/pods/p/proxy/a/b", "", "get  v1 d pods p proxy a/b");
         check(Method::DELETE, "/api/v1/nodes", "", "deletecollection  v1  nodes   ");
         check(Method::GET, "/version/", "", "get       ");
         assert_eq!(parse(&Method::GET, "/a/../b", &Query::default()), Err(BadPath::Unclean("/b".into())));
         assert_eq!(parse(&Method::GET, "/a/%zz", &Query::default()), Err(BadPath::Malformed));
+    }
+
+    #[test]
+    fn path_below_a_namespace_is_marked() {
+        let below = |path: &str| parse(&Method::GET, path, &Query::default()).unwrap().below_namespace;
+        for (path, expect) in [
+            ("/api/v1/namespaces", false),
+            ("/api/v1/namespaces/a", false),
+            ("/api/v1/namespaces/a/status", false),
+            ("/api/v1/namespaces/a/finalize", false),
+            ("/api/v1/namespaces/a/namespaces", true),
+            ("/api/v1/namespaces/a/namespaces/a", true),
+            ("/api/v1/namespaces/a/nodes", true),
+            ("/api/v1/namespaces/a%2Fnodes", true),
+        ] {
+            assert_eq!(below(path), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn proxied_path_starts_after_the_subresource() {
+        for (path, expect) in [
+            (
+                "/api/v1/namespaces/proxy-1/services/proxy/proxy/proxy/x",
+                "get  v1 proxy-1 services proxy proxy /proxy/x",
+            ),
+            ("/api/v1/namespaces/d/pods/p/proxy/a/b", "get  v1 d pods p proxy /a/b"),
+            ("/api/v1/namespaces/d/pods/p/proxy/a%2Fb//c//", "get  v1 d pods p proxy /a%2Fb//c//"),
+            ("/api/v1/nodes/n/proxy", "get  v1  nodes n proxy "),
+            ("/api/v1/nodes/n/proxy/", "get  v1  nodes n proxy /"),
+            ("/api/v1/nodes%2Fn%2fproxy%2Fx%41", "get  v1  nodes n proxy /x%41"),
+        ] {
+            check(Method::GET, path, "", expect);
+        }
+        let unclean = |path| parse(&Method::GET, path, &Query::default()).is_err();
+        assert!(unclean("/api/v1/nodes/../proxy/x") && unclean("/api/v1//nodes/n/proxy/x"));
+        assert!(unclean("/api/v1/nodes/n/proxy/healthz/%2e./run"), "a backend resolves dots after the checks");
+        assert!(unclean("/proxy/../x"), "a path that is no resource has no backend");
+    }
+
+    #[test]
+    fn watch_prefix_is_for_reads_of_plain_resources() {
+        check(Method::GET, "/api/v1/watch/namespaces/d/pods/p", "", "watch  v1 d pods p  ");
+        check(Method::GET, "/api/v1/watch/pods", "fieldSelector=metadata.name=p", "watch  v1  pods   ");
+        check(Method::POST, "/api/v1/watch/nodes/n/proxy/run", "", "create  v1  watch nodes n /proxy/run");
+        check(Method::GET, "/api/v1/watch/nodes/n/proxy/run", "", "get  v1  watch nodes n /proxy/run");
+        check(Method::DELETE, "/api/v1/watch/pods", "", "delete  v1  watch pods  ");
+        check(Method::GET, "/api/v1/watch/namespaces/d/status", "", "get  v1  watch namespaces d /status");
+    }
+
+    #[test]
+    fn selected_name_is_a_path_segment() {
+        check(Method::GET, "/api/v1/pods", "fieldSelector=metadata.name=p", "list  v1  pods p  ");
+        check(Method::GET, "/api/v1/pods", "fieldSelector=metadata.name=../p", "list  v1  pods   ");
+        check(Method::DELETE, "/api/v1/pods", "fieldSelector=metadata.name=p", "deletecollection  v1  pods   ");
     }
 }

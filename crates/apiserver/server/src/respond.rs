@@ -49,9 +49,12 @@ pub fn object(
     message: &'static Message,
     tree: &Value,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted()?;
+    let wanted = match row {
+        Some(row) => context.wanted_of_one(row.kind)?,
+        None => context.wanted_without_table()?,
+    };
     let bytes = match (wanted.transform, row) {
-        (Transform::None, _) | (_, None) => encode(wanted, message, tree),
+        (Transform::None, _) | (Transform::Table, None) => encode(wanted, message, tree),
         (Transform::Table, Some(row)) => {
             let table = transform::table(
                 context.query.text("includeObject"),
@@ -62,7 +65,9 @@ pub fn object(
             )?;
             untyped(wanted, &table)
         }
-        (Transform::Partial, Some(_)) => transform::encode_partial(wanted, &transform::partial(tree)),
+        (Transform::Partial | Transform::PartialList, _) => {
+            transform::encode_partial(wanted, &transform::partial(tree))
+        }
     };
     Ok(compress::response(context, response(code, wanted.format.media_type(), Bytes::new()), bytes))
 }
@@ -91,7 +96,7 @@ pub fn list(
     entries: &[Arc<Entry>],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted()?;
+    let wanted = context.wanted_of_list(row.list_kind)?;
     let bytes = match (wanted.transform, wanted.format) {
         (Transform::None, Format::Protobuf) => {
             let items = entries.iter().map(|e| e.proto(row)).collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +122,7 @@ pub fn trees(
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted()?;
+    let wanted = context.wanted_of_list(row.list_kind)?;
     let bytes = match (wanted.transform, wanted.format) {
         (Transform::None, Format::Protobuf) => {
             let items: Vec<Vec<u8>> = trees.iter().map(|tree| proto::encode(row.message, tree)).collect();

@@ -29,6 +29,7 @@ pub async fn respond(
     if context.info.verb != "create" {
         return Err(method_not_allowed());
     }
+    context.wanted_without_table()?;
     let mut write = options::write(context, row, "CreateOptions")?;
     let strictness = decode::strictness(context, "CreateOptions")?;
     let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
@@ -151,8 +152,48 @@ fn asked(spec: &Value, user: User) -> Attributes {
         subresource: text("subresource"),
         name: text("name"),
         is_resource: true,
-        ..Attributes::default()
+        field_selector: selector(&resource["fieldSelector"], field_term),
+        label_selector: selector(&resource["labelSelector"], label_term),
+        path: String::new(),
     }
+}
+
+/// A review's selector as the query of a request has it: as sent, or its requirements. A requirement that can't be
+/// written so is left out, which selects more and therefore allows less.
+fn selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>) -> String {
+    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+        return raw.to_owned();
+    }
+    let requirements = selector["requirements"].as_array().into_iter().flatten();
+    let text = |requirement: &Value, field: &str| requirement[field].as_str().unwrap_or_default().to_owned();
+    let terms = requirements.filter_map(|r| term(&text(r, "key"), &text(r, "operator"), &strings(&r["values"])));
+    terms.collect::<Vec<_>>().join(",")
+}
+
+fn field_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
+    let escaped = |value: &String| value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    match (operator, values) {
+        _ if !is_name(key) => None,
+        ("In", [value]) => Some(format!("{key}={}", escaped(value))),
+        ("NotIn", [value]) => Some(format!("{key}!={}", escaped(value))),
+        _ => None,
+    }
+}
+
+fn label_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
+    match operator {
+        _ if !is_name(key) || !values.iter().all(|value| value.is_empty() || is_name(value)) => None,
+        "In" => Some(format!("{key} in ({})", values.join(","))),
+        "NotIn" => Some(format!("{key} notin ({})", values.join(","))),
+        "Exists" => Some(key.to_owned()),
+        "DoesNotExist" => Some(format!("!{key}")),
+        _ => None,
+    }
+}
+
+/// True for text without the signs that selectors are written with.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))
 }
 
 fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, ApiError> {
@@ -171,5 +212,22 @@ fn component_statuses(context: &Context, row: &'static Resource) -> Result<Respo
         "list" => Ok(respond::warn(respond::trees(context, row, &[], &ListMeta::default())?, &warning)),
         "get" => Err(ApiError::not_found(row.group, row.plural, &context.info.name)),
         _ => Err(method_not_allowed()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_of_a_review_are_those_of_a_request() {
+        let requirement = |operator: &str, values: Value| json!({"key": "k", "operator": operator, "values": values});
+        let all = json!({"requirements": [requirement("In", json!(["a,b"])), requirement("Exists", json!([]))]});
+        assert_eq!(selector(&all, field_term), "k=a\\,b");
+        let all =
+            json!({"requirements": [requirement("NotIn", json!(["a", "b"])), requirement("DoesNotExist", json!([]))]});
+        assert_eq!(selector(&all, label_term), "k notin (a,b),!k");
+        assert_eq!(selector(&json!({"rawSelector": "spec.nodeName=n"}), field_term), "spec.nodeName=n");
+        assert_eq!(selector(&Value::Null, field_term), "");
     }
 }

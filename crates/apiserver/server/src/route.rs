@@ -6,6 +6,7 @@ use crate::server::Server;
 use crate::{discovery, handlers, health, proxy, respond, reviews};
 use api_kinds::Resource;
 use api_meta::{ApiError, Reason};
+use apiserver_request::RequestInfo;
 use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
@@ -70,13 +71,13 @@ async fn resource(
         };
     }
     let row = find(context).ok_or_else(ApiError::no_such_path)?;
+    check_scope(info, row)?;
     if row.storage.is_none() && info.subresource.is_empty() {
         return reviews::respond(server, context, row, body).await;
     }
     if !info.subresource.is_empty() {
         return subresource(server, context, row, body, upgrade).await;
     }
-    check_scope(context, row)?;
     let verb = info.verb.as_str();
     // Creates go to collections; updates and patches to objects.
     let misplaced = match verb {
@@ -111,9 +112,8 @@ async fn subresource(
     if row.subresource(name).is_none() {
         return Err(ApiError::no_such_path());
     }
-    check_scope(context, row)?;
     if proxy::serves(row, name) {
-        return proxy::respond(server, context, row, body, upgrade).await;
+        return proxy::answer(server, context, row, body, upgrade).await;
     }
     handlers::subresource::respond(server, context, row, body.read().await?).await
 }
@@ -124,28 +124,67 @@ fn find(context: &Context) -> Option<&'static Resource> {
     api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
 }
 
-/// Namespaced resources are written in a namespace; cluster-scoped ones have none.
-fn check_scope(context: &Context, row: &Resource) -> Result<(), ApiError> {
-    let info = &context.info;
-    let is_namespace = row.group.is_empty() && row.plural == "namespaces";
-    if !row.namespaced && !info.namespace.is_empty() && !is_namespace {
+/// Refuses paths that no resource of this scope has: namespaced resources are written in a namespace, cluster-scoped ones
+/// have no path below a namespace. Authorisation was asked for in the path's namespace, so that a cluster-scoped object
+/// behind such a path would be open to a role in any namespace.
+fn check_scope(info: &RequestInfo, row: &Resource) -> Result<(), ApiError> {
+    if !row.namespaced && info.below_namespace || !info.rest.is_empty() && info.subresource != "proxy" {
         return Err(ApiError::no_such_path());
     }
-    if row.namespaced && info.namespace.is_empty() {
-        let across = matches!(info.verb.as_str(), "list" | "watch");
-        let named = !info.name.is_empty() && !across && info.verb != "deletecollection";
-        if named {
-            return Err(ApiError::no_such_path());
-        }
-        if !across {
-            return Err(method_not_allowed());
-        }
+    if !row.namespaced || !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch") {
+        return Ok(());
     }
-    Ok(())
+    // A path that is read across namespaces exists, but takes no writes.
+    let exists = row.has_verb("list") && (info.name.is_empty() || info.verb == "deletecollection");
+    Err(if exists { method_not_allowed() } else { ApiError::no_such_path() })
 }
 
 /// 405.
 pub fn method_not_allowed() -> ApiError {
     ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
         .with_details(api_meta::Details::default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::query::Query;
+    use crate::request_info;
+
+    fn scope_of(method: Method, path: &str, row: &Resource) -> Result<(), ApiError> {
+        check_scope(&request_info::parse(&method, path, &Query::default()).unwrap(), row)
+    }
+
+    fn base(row: &Resource) -> String {
+        let Resource { group, version, .. } = row;
+        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    }
+
+    #[test]
+    fn cluster_scoped_kind_has_no_path_below_a_namespace() {
+        for row in api_kinds::resources().iter().filter(|row| !row.namespaced) {
+            for tail in ["", "/x", "/a", "/x/status", "/x/finalize", "/x/approval", "/x/proxy/y"] {
+                for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+                    let path = format!("{}/namespaces/a/{}{tail}", base(row), row.plural);
+                    let refused = scope_of(method.clone(), &path, row).unwrap_err();
+                    assert_eq!(refused.reason, Reason::NotFound, "{method} {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn namespaced_kind_is_written_in_a_namespace() {
+        let reason = |method: Method, path: &str, row| scope_of(method, path, row).err().map(|error| error.reason);
+        for row in api_kinds::resources().iter().filter(|row| row.namespaced) {
+            let (all, one) = (format!("{}/{}", base(row), row.plural), format!("{}/{}/x", base(row), row.plural));
+            let without = if row.has_verb("list") { Reason::MethodNotAllowed } else { Reason::NotFound };
+            assert_eq!(reason(Method::POST, &all, row), Some(without), "{all}");
+            assert_eq!(reason(Method::GET, &one, row), Some(Reason::NotFound), "{one}");
+            assert_eq!(reason(Method::GET, &all, row), None, "{all}");
+        }
+        let pods = api_kinds::find("", "v1", "pods").unwrap();
+        assert_eq!(reason(Method::GET, "/api/v1/namespaces/a/pods/p/log/x", pods), Some(Reason::NotFound));
+    }
 }

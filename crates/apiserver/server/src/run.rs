@@ -1,11 +1,12 @@
 //! Puts the parts together and serves.
 
-use crate::bootstrap;
+use crate::bootstrap::{self, Steps};
 use crate::discovery::Discovery;
 use crate::flow::{self, FlowControl};
+use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::options::{ServerOptions, duration};
-use crate::proxy::{KubeletTls, Kubelets};
+use crate::proxy::{KubeletTls, Kubelets, Reach};
 use crate::server::Server;
 use crate::{pipeline, quotas};
 use anyhow::Context as _;
@@ -18,11 +19,10 @@ use apiserver_request::Objects;
 use apiserver_storage::{Store, compact_regularly};
 use base_serve::{bind, serve, write_port_file};
 use base_task::{CancellationToken, Tasks};
-use base_tls::{ClientAuth, ServerTls, server_config};
+use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -37,16 +37,28 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     let listener = bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
     let port = listener.local_addr().context("the listener has no address")?.port();
     let tasks = Tasks::new(CancellationToken::new());
+    let delay = duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
     let server = build(&options, port, &tasks, shutdown.clone())?;
+    tasks.spawn("shutdown", close(shutdown, tasks.shutdown().clone(), delay, server.closing.clone()));
     tasks.spawn("bootstrap", bootstrap::run(server.clone(), options.clone(), port));
-    tasks.spawn("flow-schemas", flow::keep(server.clone(), tasks.shutdown().clone()));
+    tasks.spawn_critical("flow-schemas", flow::keep(server.clone(), tasks.shutdown().clone()));
     if let Some(path) = &options.port_file {
         write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
-    serve_until(listener, &options, server, &shutdown).await?;
-    tasks.shutdown().cancel();
-    tasks.wait(Duration::from_secs(2)).await;
-    Ok(())
+    serve_until(listener, &options, server).await?;
+    Ok(tasks.finish(Duration::from_secs(2)).await?)
+}
+
+/// Ends the serving some time after the signal to stop, during which load balancers see `/readyz` fail, or at once when a
+/// background task has failed: what is left of the server would answer from the past.
+async fn close(signal: CancellationToken, failed: CancellationToken, delay: Duration, closing: CancellationToken) {
+    tokio::select! {
+        () = failed.cancelled() => {}
+        () = signal.cancelled() => {
+            let _ = tokio::time::timeout(delay, failed.cancelled()).await;
+        }
+    }
+    closing.cancel();
 }
 
 fn build(
@@ -56,9 +68,9 @@ fn build(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Arc<Server>> {
     let store = Store::new(&options.store())?;
-    let caches = Caches::start(store.clone(), options.etcd_prefix.trim_end_matches('/'), tasks.shutdown().clone());
+    let caches = Caches::start(store.clone(), options.etcd_prefix.trim_end_matches('/'), tasks);
     let objects: Arc<dyn Objects> = caches.clone();
-    let authn = Authn::new(options.authn(), objects.clone())?;
+    let authn = Authn::new(options.authn()?, objects.clone())?;
     let authz = Authz::new(&options.modes()?, &objects);
     let slot = Arc::new(admission::QuotaSlot::default());
     let plugins = plugins(options, &objects, &authz, &slot)?;
@@ -76,22 +88,28 @@ fn build(
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     let interval = duration("etcd-compaction-interval", &options.etcd_compaction_interval)?;
     if !interval.is_zero() {
-        tasks.spawn("compaction", compact_regularly(store.clone(), interval, tasks.shutdown().clone()));
+        tasks.spawn_critical("compaction", compact_regularly(store.clone(), interval, tasks.shutdown().clone()));
     }
     let address = external_address(options, port);
+    let request_timeout = duration("request-timeout", &options.request_timeout)?;
     Ok(Arc::new(Server {
         registry,
         caches,
         store,
         authn,
+        identity_headers: options.identity_headers(),
         authz,
         flow: FlowControl::new(&objects),
         discovery: Discovery::new(&address),
         metrics: ServerMetrics::default(),
-        kubelets: Kubelets::new(&kubelet_tls(options))?,
+        kubelets: Kubelets::new(&kubelet_tls(options), Reach::new(port, &options.etcd_servers))?,
         external_address: address,
-        bootstrapped: AtomicBool::new(false),
+        bootstrapped: Steps::default(),
+        inflight: InFlight::new(options.max_requests_inflight, options.max_mutating_requests_inflight, request_timeout),
+        request_timeout,
         stopping: shutdown,
+        closing: CancellationToken::new(),
+        tasks: tasks.clone(),
     }))
 }
 
@@ -131,27 +149,65 @@ fn kubelet_tls(options: &ServerOptions) -> KubeletTls {
     }
 }
 
-async fn serve_until(
-    listener: TcpListener,
-    options: &ServerOptions,
-    server: Arc<Server>,
-    shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
-    let tls = server_config(&ServerTls {
-        certificate: options.tls_cert_file.clone(),
-        key: options.tls_private_key_file.clone(),
-        client_auth: ClientAuth::Request,
-        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-    })?;
-    let serving = base_serve::Options { tls: Some(tls), drain: DRAIN, ..base_serve::Options::default() };
+async fn serve_until(listener: TcpListener, options: &ServerOptions, server: Arc<Server>) -> anyhow::Result<()> {
+    let serving = serving(options)?;
     let address = listener.local_addr().context("the listener has no address")?;
     tracing::info!(%address, "serving HTTPS");
+    let closing = server.closing.clone();
     let service = hyper::service::service_fn(move |request| {
         // Some 12 KiB, which would be copied from place to place otherwise.
         let answer = Box::pin(pipeline::handle(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    serve(listener, serving, service, shutdown.clone()).await;
+    serve(listener, serving, service, closing).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn serving(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
+    let offer = Offer::from_names(&options.tls_min_version, &options.tls_cipher_suites)?;
+    let h2 = (!options.disable_http2_serving).then(|| b"h2".to_vec());
+    let tls = ServerTls {
+        certificate: options.tls_cert_file.clone(),
+        key: options.tls_private_key_file.clone(),
+        client_auth: ClientAuth::Request,
+        alpn: h2.into_iter().chain([b"http/1.1".to_vec()]).collect(),
+    };
+    let defaults = base_serve::Options::default();
+    let max_streams = match options.http2_max_streams_per_connection {
+        0 => defaults.max_streams,
+        streams => streams,
+    };
+    Ok(base_serve::Options { tls: Some(server_config_with(&tls, &offer)?), drain: DRAIN, max_streams, ..defaults })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times in milliseconds.
+    async fn closes_within(signal: bool, failed: bool, delay: u64, limit: u64) -> bool {
+        let [signalled, failure, closing] = std::array::from_fn(|_| CancellationToken::new());
+        for (token, set) in [(&signalled, signal), (&failure, failed)] {
+            if set {
+                token.cancel();
+            }
+        }
+        let closed = close(signalled, failure, Duration::from_millis(delay), closing.clone());
+        tokio::time::timeout(Duration::from_millis(limit), closed).await.is_ok() && closing.is_cancelled()
+    }
+
+    #[tokio::test]
+    async fn serving_goes_on_for_the_delay_after_a_signal() {
+        assert!(!closes_within(true, false, 60_000, 50).await);
+        assert!(closes_within(true, false, 50, 10_000).await);
+        assert!(closes_within(true, false, 0, 10_000).await);
+    }
+
+    #[tokio::test]
+    async fn failed_task_ends_the_serving_at_once() {
+        assert!(closes_within(false, true, 60_000, 10_000).await);
+        assert!(closes_within(true, true, 60_000, 10_000).await);
+        assert!(!closes_within(false, false, 0, 50).await);
+    }
 }

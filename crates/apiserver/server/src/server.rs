@@ -1,7 +1,10 @@
 //! What every request is served with.
 
+use crate::bootstrap::Steps;
+use crate::credentials::IdentityHeaders;
 use crate::discovery::Discovery;
 use crate::flow::FlowControl;
+use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::proxy::Kubelets;
 use apiserver_authn::Authn;
@@ -9,8 +12,9 @@ use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_registry::Registry;
 use apiserver_storage::Store;
+use base_task::Tasks;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The running server's parts.
@@ -23,6 +27,8 @@ pub struct Server {
     pub store: Store,
     /// Who asks.
     pub authn: Arc<Authn>,
+    /// The headers in which front proxies name users.
+    pub identity_headers: IdentityHeaders,
     /// May they.
     pub authz: Arc<Authz>,
     /// Which flow a request belongs to.
@@ -35,8 +41,16 @@ pub struct Server {
     pub kubelets: Kubelets,
     /// `host:port` under which clients reach this server.
     pub external_address: String,
-    /// The bootstrap objects are there.
-    pub bootstrapped: AtomicBool,
-    /// Shutdown has begun: not ready, watches end.
+    /// Which bootstrap objects are there.
+    pub bootstrapped: Steps,
+    /// How many requests are carried out at once.
+    pub inflight: InFlight,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// Shutdown has begun: not ready, but still serving.
     pub stopping: CancellationToken,
+    /// The end of serving: watches end.
+    pub closing: CancellationToken,
+    /// The background tasks, whose failure stops the server.
+    pub tasks: Tasks,
 }

@@ -8,6 +8,7 @@ use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::KeyValue;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
@@ -53,6 +54,7 @@ pub struct Store {
     read_index: ReadIndex,
     timings: Timings,
     leases: Arc<Leases>,
+    compacted: Arc<AtomicI64>,
 }
 
 impl Store {
@@ -60,12 +62,23 @@ impl Store {
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
         let channel = config.channel()?;
         let read_index = ReadIndex::new(channel.clone());
-        Ok(Store { leases: Arc::new(Leases::new(channel.clone())), channel, read_index, timings: Timings::default() })
+        let leases = Arc::new(Leases::new(channel.clone()));
+        Ok(Store { leases, channel, read_index, timings: Timings::default(), compacted: Arc::default() })
     }
 
     /// How long the store took, by operation.
     pub fn timings(&self) -> &Timings {
         &self.timings
+    }
+
+    /// Returns the revision before which history is compacted, as far as this server's rounds have learned it; 0 at first.
+    pub fn compacted_revision(&self) -> i64 {
+        self.compacted.load(Ordering::Relaxed)
+    }
+
+    /// Records that history before `revision` is compacted.
+    pub(crate) fn note_compaction(&self, revision: i64) {
+        self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
     async fn timed<T>(

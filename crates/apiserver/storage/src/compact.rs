@@ -37,12 +37,15 @@ async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
             pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next(),
             _ => None,
         });
-        let version = current.map_or(0, |kv| kv.version);
+        let version = current.as_ref().map_or(0, |kv| kv.version);
+        // The winner of the round compacts to the revision that it recorded.
+        let recorded = current.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
+        store.note_compaction(recorded.unwrap_or(0));
         return Ok(Round { version, revision: now });
     }
     if round.revision > 0 {
         match store.compact(round.revision).await {
-            Ok(()) | Err(StoreError::Compacted) => {}
+            Ok(()) | Err(StoreError::Compacted) => store.note_compaction(round.revision),
             Err(e) => return Err(e),
         }
     }

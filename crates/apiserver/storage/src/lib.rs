@@ -17,5 +17,5 @@ pub use client::{Page, Store, Stored};
 pub use compact::compact_regularly;
 pub use config::{ConfigError, StoreConfig};
 pub use error::StoreError;
-pub use timings::Timings;
+pub use timings::{Histogram, Timings};
 pub use watch::{Change, Feed, WatchItem};

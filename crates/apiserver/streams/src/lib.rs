@@ -12,5 +12,5 @@ mod protocol;
 mod relay;
 mod spdy;
 
-pub use protocol::{Protocol, accept, choose};
-pub use relay::{Streams, relay};
+pub use protocol::{Protocol, Reader, accept, choose, choose_reader};
+pub use relay::{Streams, relay, send};

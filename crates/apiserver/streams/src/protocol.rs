@@ -33,27 +33,69 @@ impl Protocol {
     }
 }
 
-/// The protocol of a WebSocket request that is translated here; nothing for those that kubelets speak themselves.
+/// How the bytes of one stream are put into messages for a client that only reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Binary messages; no subprotocol was offered.
+    Plain,
+    /// Binary messages.
+    Binary,
+    /// Text messages in base64.
+    Base64,
+}
+
+impl Reader {
+    /// The WebSocket subprotocol, if there is one.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Binary => Some("binary.k8s.io"),
+            Self::Base64 => Some("base64.binary.k8s.io"),
+        }
+    }
+}
+
+/// The form in which a WebSocket's client wants to read a stream; nothing if this is no WebSocket, or one that offers
+/// other subprotocols only.
 #[must_use]
-pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
+pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
+    let offered = offered(headers)?;
+    if offered.is_empty() {
+        return Some(Reader::Plain);
+    }
+    let known = |name: &&str| [Reader::Binary, Reader::Base64].into_iter().find(|reader| reader.name() == Some(*name));
+    offered.iter().find_map(known)
+}
+
+/// The subprotocols that a WebSocket's client offers, in its order; nothing if this is no WebSocket.
+fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
     let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
     if !upgrade.eq_ignore_ascii_case("websocket") {
         return None;
     }
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    Some(values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty()).collect())
+}
+
+/// The protocol of a WebSocket request that is translated here; nothing for those that kubelets speak themselves.
+#[must_use]
+pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
+    let offered = offered(headers)?;
     [Protocol::Channels, Protocol::Tunnel].into_iter().find(|protocol| offered.contains(&protocol.name()))
 }
 
 /// Status and headers of the answer that accepts the WebSocket; nothing when the request lacks its key.
 #[must_use]
-pub fn accept(headers: &HeaderMap, protocol: Protocol) -> Option<(StatusCode, HeaderMap)> {
+pub fn accept(headers: &HeaderMap, protocol: Option<&'static str>) -> Option<(StatusCode, HeaderMap)> {
     let key = derive_accept_key(headers.get(SEC_WEBSOCKET_KEY)?.as_bytes());
     let mut answer = HeaderMap::new();
     answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     answer.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&key).ok()?);
-    answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol.name()));
+    if let Some(name) = protocol {
+        answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+    }
     Some((StatusCode::SWITCHING_PROTOCOLS, answer))
 }
 
@@ -90,11 +132,27 @@ mod tests {
     #[test]
     fn the_accepting_answer_is_that_of_the_rfc() {
         let mut headers = request("websocket", &["v5.channel.k8s.io"]);
-        assert!(accept(&headers, Protocol::Channels).is_none(), "no key");
+        assert!(accept(&headers, Some(Protocol::Channels.name())).is_none(), "no key");
         headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
-        let (status, answer) = accept(&headers, Protocol::Channels).unwrap();
+        let (status, answer) = accept(&headers, Some(Protocol::Channels.name())).unwrap();
         assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(answer.get(SEC_WEBSOCKET_PROTOCOL).unwrap(), "v5.channel.k8s.io");
+    }
+    #[test]
+    fn first_known_form_of_a_reader_is_chosen() {
+        for (upgrade, protocols, want) in [
+            ("websocket", &["base64.binary.k8s.io, binary.k8s.io"][..], Some(Reader::Base64)),
+            ("WebSocket", &["x", "binary.k8s.io"], Some(Reader::Binary)),
+            ("websocket", &[], Some(Reader::Plain)),
+            ("websocket", &["v4.channel.k8s.io"], None),
+            ("SPDY/3.1", &["binary.k8s.io"], None),
+        ] {
+            assert_eq!(choose_reader(&request(upgrade, protocols)), want, "{upgrade} {protocols:?}");
+        }
+        let mut headers = request("websocket", &[]);
+        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+        let (_, answer) = accept(&headers, Reader::Plain.name()).unwrap();
+        assert!(!answer.contains_key(SEC_WEBSOCKET_PROTOCOL));
     }
 }

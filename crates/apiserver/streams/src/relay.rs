@@ -1,7 +1,10 @@
 //! Carrying what is said from one side to the other.
 
 mod channels;
+mod reader;
 mod tunnel;
+
+pub use reader::send;
 
 use crate::protocol::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};

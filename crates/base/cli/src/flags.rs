@@ -1,33 +1,48 @@
-//! Upstream's flags that make no sense here: accepted, named in a warning, not silently eaten.
+//! Takes upstream's flags that are not implemented out of a command line.
 
 use crate::run::Arguments;
+use crate::upstream::{Unsupported, Verdict};
 use std::ffi::OsString;
 
-/// Arguments without the ignored flags, and the names of those that were left out.
+/// A command line without the flags that are not implemented, and what their treatment asks for.
 #[derive(Debug, Default)]
 pub struct Accepted {
     /// What is left for the parser.
     pub arguments: Arguments,
-    /// Flags that were left out, as given.
-    pub ignored: Vec<String>,
+    /// Warnings, one a flag.
+    pub warnings: Vec<String>,
+    /// What stops the start.
+    pub refusals: Vec<String>,
 }
 
-/// Leaves `ignored` (names without dashes) out of `arguments`; both `--flag value` and `--flag=value` are known. A value
-/// that follows is taken when it does not start with a dash.
-pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, ignored: &[&str]) -> Accepted {
+/// Judges the flags of `unsupported` in a command line; both `--flag value` and `--flag=value` are known. A value that
+/// follows is taken when it does not start with a dash. Of a flag that is given twice the last value counts, as for Go.
+pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, unsupported: &[Unsupported]) -> Accepted {
     let mut accepted = Accepted::default();
+    let mut given: Vec<(&Unsupported, String)> = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy();
-        let name = text.strip_prefix("--").map(|t| t.split_once('=').map_or(t, |(name, _)| name));
-        if !name.is_some_and(|n| ignored.contains(&n)) {
+        let flag = text.strip_prefix("--").map(|t| t.split_once('=').map_or((t, None), |(n, value)| (n, Some(value))));
+        let known = flag.and_then(|(name, value)| Some((unsupported.iter().find(|u| u.name == name)?, value)));
+        let Some((setting, value)) = known else {
             accepted.arguments.push(argument);
             continue;
-        }
-        let takes_next = !text.contains('=') && arguments.peek().is_some_and(|a| !a.to_string_lossy().starts_with('-'));
-        accepted.ignored.push(text.split('=').next().unwrap_or_default().to_owned());
-        if takes_next {
-            arguments.next();
+        };
+        let value = match value {
+            Some(value) => value.to_owned(),
+            None => arguments
+                .next_if(|next| !next.to_string_lossy().starts_with('-'))
+                .map_or_else(|| "true".to_owned(), |next| next.to_string_lossy().into_owned()),
+        };
+        given.retain(|(other, _)| other.name != setting.name);
+        given.push((setting, value));
+    }
+    for (setting, value) in given {
+        match setting.judge(&format!("--{}", setting.name), &value) {
+            Verdict::Pass => {}
+            Verdict::Warn(warning) => accepted.warnings.push(warning),
+            Verdict::Stop(refusal) => accepted.refusals.push(refusal),
         }
     }
     accepted
@@ -37,15 +52,39 @@ pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, ignored:
 mod tests {
     use super::*;
 
+    const UNSUPPORTED: &[Unsupported] = &[
+        Unsupported::no_effect("feature-gates", "there are none"),
+        Unsupported::no_effect("profiling", "there are no profiles"),
+        Unsupported::no_effect("contention-profiling", "there are no profiles"),
+        Unsupported::refused("tls-min-version", &["VersionTLS12"], "it can't be changed"),
+    ];
+
+    fn accept(words: &[&str]) -> Accepted {
+        accept_upstream_flags(words.iter().map(OsString::from), UNSUPPORTED)
+    }
+
     #[test]
-    fn ignored_flags_are_named_and_left_out() {
-        let words =
-            ["x", "--keep", "1", "--feature-gates", "A=true", "--profiling=false", "--contention-profiling", "--z"];
-        let accepted = accept_upstream_flags(
-            words.iter().map(OsString::from),
-            &["feature-gates", "profiling", "contention-profiling"],
-        );
+    fn flags_without_effect_are_named_and_left_out() {
+        let accepted = accept(&[
+            "x",
+            "--keep",
+            "1",
+            "--feature-gates",
+            "A=true",
+            "--profiling=false",
+            "--contention-profiling",
+            "--z",
+        ]);
         assert_eq!(accepted.arguments, ["x", "--keep", "1", "--z"]);
-        assert_eq!(accepted.ignored, ["--feature-gates", "--profiling", "--contention-profiling"]);
+        assert_eq!(accepted.warnings.len(), 3, "{accepted:?}");
+        assert!(accepted.refusals.is_empty());
+    }
+
+    #[test]
+    fn last_value_of_a_repeated_flag_counts() {
+        let accepted = accept(&["x", "--tls-min-version=VersionTLS13", "--tls-min-version", "VersionTLS12"]);
+        assert!(accepted.refusals.is_empty(), "{accepted:?}");
+        let accepted = accept(&["x", "--tls-min-version=VersionTLS12", "--tls-min-version=VersionTLS13"]);
+        assert_eq!(accepted.refusals.len(), 1, "{accepted:?}");
     }
 }

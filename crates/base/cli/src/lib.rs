@@ -5,8 +5,10 @@
 mod flags;
 mod run;
 mod sentence;
+mod upstream;
 
 pub use base_task::CancellationToken;
 pub use flags::{Accepted, accept_upstream_flags};
-pub use run::run;
+pub use run::{parse, run};
 pub use sentence::nearest;
+pub use upstream::{Treatment, Unsupported, Verdict};

@@ -2,24 +2,25 @@
 
 use crate::flags::accept_upstream_flags;
 use crate::sentence;
+use crate::upstream::Unsupported;
 use base_task::CancellationToken;
 use base_telemetry::LogOptions;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
 /// Runs a component: parses `std::env::args`, starts logging and the runtime, calls `main` with the parsed arguments
-/// and the token that signals cancel. `ignored` names upstream's flags that have no meaning here: they are accepted
-/// with a warning. Errors end with one sentence on standard error, causes included, and exit code 1.
-pub fn run<A, F, Fut>(name: &str, ignored: &[&str], logs: impl Fn(&A) -> LogOptions, main: F) -> ExitCode
+/// and the token that signals cancel. `unsupported` lists upstream's flags that are not implemented. Errors end with one
+/// sentence on standard error, causes included, and exit code 1.
+pub fn run<A, F, Fut>(name: &str, unsupported: &[Unsupported], logs: impl Fn(&A) -> LogOptions, main: F) -> ExitCode
 where
     A: Parser,
     F: FnOnce(A, CancellationToken) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
-    let accepted = accept_upstream_flags(std::env::args_os(), ignored);
-    let args = match A::try_parse_from(&accepted.arguments) {
+    let accepted = accept_upstream_flags(std::env::args_os(), unsupported);
+    let args = match parse::<A>(&accepted.arguments) {
         Ok(args) => args,
         Err(e) => {
             if e.use_stderr() {
@@ -32,8 +33,12 @@ where
         }
     };
     base_telemetry::init(&logs(&args));
-    for flag in accepted.ignored {
-        tracing::warn!("{name}: flag {flag} has no meaning here and is ignored");
+    for warning in accepted.warnings {
+        tracing::warn!("{warning}");
+    }
+    if !accepted.refusals.is_empty() {
+        eprintln!("{name}: {}", accepted.refusals.join("; "));
+        return ExitCode::from(2);
     }
     match drive(main, args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -42,6 +47,17 @@ where
             ExitCode::FAILURE
         }
     }
+}
+
+/// Parses a command line as Go's flag packages do: a flag may be given several times, and the last value counts. Lists
+/// collect all values.
+///
+/// # Errors
+/// Anything else that clap refuses, and requests for help or the version.
+pub fn parse<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
+    let mut command = <A as CommandFactory>::command().args_override_self(true);
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 fn drive<A, F, Fut>(main: F, args: A) -> anyhow::Result<()>

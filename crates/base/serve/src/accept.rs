@@ -1,6 +1,7 @@
 //! The accept loop and one connection's life.
 
 use crate::first_bytes::FirstBytes;
+use base_task::Tasks;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -38,8 +40,10 @@ pub struct Options {
     pub deadline: Duration,
     /// Bytes of headers, all together.
     pub max_header_bytes: usize,
-    /// Requests at once on one HTTP/2 connection; thousands of watches share one.
+    /// Requests at once on one HTTP/2 connection. The watches of a component share one connection.
     pub max_streams: u32,
+    /// Connections at once. Those beyond are closed as soon as they are accepted.
+    pub max_connections: usize,
     /// How long open requests may go on after shutdown was asked for.
     pub drain: Duration,
 }
@@ -50,7 +54,8 @@ impl Default for Options {
             tls: None,
             deadline: Duration::from_secs(10),
             max_header_bytes: 64 * 1024,
-            max_streams: 10_000,
+            max_streams: 1000,
+            max_connections: 10_000,
             drain: Duration::from_secs(10),
         }
     }
@@ -67,6 +72,9 @@ where
 {
     let graceful = GracefulShutdown::new();
     let http = Arc::new(builder(&options));
+    let room = Arc::new(Semaphore::new(options.max_connections));
+    let tasks = Tasks::new(shutdown.clone());
+    let mut full = false;
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -74,9 +82,18 @@ where
         };
         match accepted {
             Ok((stream, addr)) => {
+                let place = room.clone().try_acquire_owned();
+                if place.is_err() && !full {
+                    tracing::warn!(limit = options.max_connections, "too many connections; new ones are closed");
+                }
+                full = place.is_err();
+                let Ok(place) = place else { continue };
                 let connection =
                     connection(stream, addr, options.clone(), http.clone(), service.clone(), graceful.watcher());
-                tokio::spawn(connection);
+                tasks.spawn_isolated("connection", async move {
+                    connection.await;
+                    drop(place);
+                });
             }
             Err(e) => {
                 // Out of file descriptors or the peer is gone again: give the others a moment to end.

@@ -1,7 +1,8 @@
 //! Starting and stopping: the token that ends a process, and the group of its background tasks.
 //!
-//! Invariant: every background task belongs to a `Tasks`, is named, and its panic is logged and ends the process'
-//! root token, so that nothing dies in silence. Bare `tokio::spawn` is for work whose handle is awaited by its spawner.
+//! Invariant: every background task belongs to a `Tasks` and has a name. A task that fails stops its component, which
+//! exits with code 1 and is restarted; a task that serves one client is isolated. `clippy.toml` forbids a bare
+//! `tokio::spawn`, whose panic goes unseen.
 
 mod blocking;
 mod signals;
@@ -9,5 +10,5 @@ mod tasks;
 
 pub use blocking::blocking;
 pub use signals::shutdown_on_signals;
-pub use tasks::Tasks;
+pub use tasks::{TaskEnd, TaskFailed, Tasks};
 pub use tokio_util::sync::CancellationToken;

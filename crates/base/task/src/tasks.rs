@@ -3,21 +3,54 @@
 use futures::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Spawns tasks, tells them to stop and waits for them. Cheap to clone.
+/// A background task that ended although its component still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the background task {name} {end}; the component stops so that its supervisor restarts it")]
+pub struct TaskFailed {
+    /// The task's name.
+    pub name: &'static str,
+    /// Panicked or returned.
+    pub end: TaskEnd,
+}
+
+/// The way in which a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// It panicked.
+    Panicked,
+    /// It returned before shutdown, though it is critical.
+    Returned,
+}
+
+impl std::fmt::Display for TaskEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TaskEnd::Panicked => "panicked",
+            TaskEnd::Returned => "ended early",
+        })
+    }
+}
+
+/// Spawns tasks, cancels them and waits for them. Cheap to clone.
+///
+/// A component that lost a part of itself is restarted rather than left half alive: a task that fails cancels the
+/// group's token, and [`Tasks::finish`] then returns the failure, which ends the process with exit code 1.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
     shutdown: CancellationToken,
+    failure: Arc<OnceLock<TaskFailed>>,
 }
 
 impl Tasks {
-    /// Tasks that are told to stop by `shutdown`.
+    /// Returns an empty group that `shutdown` cancels.
     pub fn new(shutdown: CancellationToken) -> Self {
-        Tasks { tracker: TaskTracker::new(), shutdown }
+        Tasks { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
     }
 
     /// The token that tasks watch.
@@ -25,24 +58,113 @@ impl Tasks {
         &self.shutdown
     }
 
-    /// Runs `future` in the background. A panic is logged with the task's name and stops the whole group: a component
-    /// that lost a part of itself must be restarted rather than limp on.
+    /// Runs `future` in the background; it may end at any time. A panic stops the component.
     pub fn spawn<F>(&self, name: &'static str, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let shutdown = self.shutdown.clone();
+        let tasks = self.clone();
         self.tracker.spawn(async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tracing::error!(task = name, "a background task panicked; stopping");
-                shutdown.cancel();
+                tasks.fail(name, TaskEnd::Panicked);
             }
         });
+    }
+
+    /// Runs `future`, without which the component is useless: a panic, or an end before shutdown, stops the component.
+    pub fn spawn_critical<F>(&self, name: &'static str, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let tasks = self.clone();
+        self.tracker.spawn(async move {
+            match AssertUnwindSafe(future).catch_unwind().await {
+                Err(_) => tasks.fail(name, TaskEnd::Panicked),
+                Ok(()) if !tasks.shutdown.is_cancelled() => tasks.fail(name, TaskEnd::Returned),
+                Ok(()) => {}
+            }
+        });
+    }
+
+    /// Runs `future`, which serves one client or one object: its panic is logged and concerns nothing else.
+    pub fn spawn_isolated<F>(&self, name: &'static str, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tracker.spawn(async move {
+            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
+                tracing::error!(task = name, "a task panicked; its request or object is abandoned");
+            }
+        });
+    }
+
+    fn fail(&self, name: &'static str, end: TaskEnd) {
+        let failure = TaskFailed { name, end };
+        tracing::error!(task = name, "{failure}");
+        // The first failure is the cause; others follow from it.
+        let _ = self.failure.set(failure);
+        self.shutdown.cancel();
+    }
+
+    /// The first failure of a task, if there was one.
+    pub fn failure(&self) -> Option<TaskFailed> {
+        self.failure.get().copied()
     }
 
     /// Waits for all tasks, at most `limit` long. True when all ended.
     pub async fn wait(&self, limit: Duration) -> bool {
         self.tracker.close();
         tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
+    }
+
+    /// Cancels the group and waits for its tasks, at most `limit` long.
+    ///
+    /// # Errors
+    /// The first task that failed.
+    pub async fn finish(&self, limit: Duration) -> Result<(), TaskFailed> {
+        self.shutdown.cancel();
+        self.wait(limit).await;
+        self.failure().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_stops_the_group_and_is_its_failure() {
+        let tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("pump", async { panic!("planted") });
+        tasks.shutdown().cancelled().await;
+        let failure = TaskFailed { name: "pump", end: TaskEnd::Panicked };
+        assert_eq!(tasks.finish(Duration::from_secs(1)).await, Err(failure));
+    }
+
+    #[tokio::test]
+    async fn a_critical_task_that_returns_stops_the_group() {
+        let tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("helper", async {});
+        tasks.spawn_critical("pump", async {});
+        tasks.shutdown().cancelled().await;
+        assert_eq!(tasks.failure(), Some(TaskFailed { name: "pump", end: TaskEnd::Returned }));
+    }
+
+    #[tokio::test]
+    async fn a_critical_task_may_return_after_shutdown() {
+        let tasks = Tasks::new(CancellationToken::new());
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn_critical("pump", async move { shutdown.cancelled().await });
+        assert_eq!(tasks.finish(Duration::from_secs(1)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_isolated_task_that_panics_stops_nothing_else() {
+        let tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn_isolated("connection", async { panic!("planted") });
+        assert!(tasks.wait(Duration::from_secs(1)).await);
+        assert!(!tasks.shutdown().is_cancelled());
+        assert_eq!(tasks.failure(), None);
     }
 }

@@ -3,6 +3,6 @@
 mod logs;
 mod metrics;
 
-pub use logs::{LogFormat, LogOptions, init};
+pub use logs::{LogFormat, LogOptions, filter, init};
 pub use metrics::Metrics;
 pub use prometheus_client;

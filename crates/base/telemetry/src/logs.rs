@@ -28,14 +28,32 @@ pub struct LogOptions {
     pub levels: Option<&'static str>,
 }
 
+/// The levels of a verbosity.
+///
+/// Libraries for HTTP, TLS and files stay at info: their lines for each frame hide the component's own, and it is theirs
+/// to decide what is in them. `tests/security/tests/logs.rs` searches all lines for credentials.
+fn levels(verbosity: u8) -> &'static str {
+    match verbosity {
+        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn",
+        3..=5 => {
+            "debug,hyper=info,hyper_util=info,h2=info,rustls=info,tonic=info,tower=info,sled=info,fjall=info,\
+                  lsm_tree=info"
+        }
+        _ => {
+            "trace,hyper=info,hyper_util=info,h2=info,rustls=info,tonic=info,tower=info,sled=info,fjall=info,\
+              lsm_tree=info"
+        }
+    }
+}
+
+/// Returns the filter of a verbosity.
+pub fn filter(verbosity: u8) -> EnvFilter {
+    EnvFilter::new(levels(verbosity))
+}
+
 /// Starts logging. `RUST_LOG` overrides the verbosity. Calling it twice keeps the first.
 pub fn init(options: &LogOptions) {
-    let level = match options.verbosity {
-        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn",
-        3..=5 => "debug,hyper=info,h2=info,rustls=info,sled=info,fjall=info,lsm_tree=info",
-        _ => "trace",
-    };
-    let level = options.levels.unwrap_or(level);
+    let level = options.levels.unwrap_or_else(|| levels(options.verbosity));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -4,13 +4,17 @@
 //! Invariant: one crypto provider (ring), TLS 1.2 and 1.3 only; private keys are read, never logged.
 
 mod client;
+mod followed;
+mod offer;
 mod pem;
 mod server;
 
 pub use client::{ClientTls, client_config};
-pub use pem::{TlsError, certificates, private_key, roots};
+pub use followed::Followed;
+pub use offer::Offer;
+pub use pem::{TlsError, certificates, private_key, read, roots};
 pub use rustls;
-pub use server::{ClientAuth, ClientCa, ServerTls, server_config, server_config_of};
+pub use server::{ClientAuth, ClientCa, ServerTls, server_config, server_config_of, server_config_with};
 
 use std::sync::Arc;
 

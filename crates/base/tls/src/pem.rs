@@ -30,7 +30,10 @@ pub enum TlsError {
 }
 
 /// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+///
+/// # Errors
+/// Names the file that can't be read.
+pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.into(), source })
 }
 

@@ -1,10 +1,9 @@
 //! The server side: a certificate that follows its files, and three ways to treat client certificates.
-//!
-//! Files are looked at on handshakes, at most once in ten seconds: no timer, no watch, no cost when nobody connects.
 
+use crate::followed::Followed;
+use crate::offer::Offer;
 use crate::pem::{self, TlsError};
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
@@ -15,9 +14,6 @@ use rustls::{
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
-
-const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// What to ask of clients.
 #[derive(Clone, Debug)]
@@ -60,7 +56,25 @@ pub fn server_config_of(
     tls: &ServerTls,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let builder = ServerConfig::builder_with_provider(crate::provider())
+    build(tls, versions, crate::provider())
+}
+
+/// The same with these versions and suites.
+///
+/// # Errors
+/// As `server_config`.
+pub fn server_config_with(tls: &ServerTls, offer: &Offer) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut provider = (*crate::provider()).clone();
+    provider.cipher_suites.clone_from(&offer.suites);
+    build(tls, offer.versions, Arc::new(provider))
+}
+
+fn build(
+    tls: &ServerTls,
+    versions: &[&'static SupportedProtocolVersion],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .map_err(|e| TlsError::Refused(e.to_string()))?;
     let builder = match &tls.client_auth {
@@ -73,45 +87,6 @@ pub fn server_config_of(
     let mut config = builder.with_cert_resolver(Arc::new(Resolver(certificate)));
     config.alpn_protocols.clone_from(&tls.alpn);
     Ok(Arc::new(config))
-}
-
-/// Values made of files, made again when the files change.
-struct Followed<T> {
-    paths: Vec<PathBuf>,
-    make: fn(&[PathBuf]) -> Result<T, TlsError>,
-    value: ArcSwap<T>,
-    seen: Mutex<(Instant, Vec<Option<SystemTime>>)>,
-}
-
-impl<T> Followed<T> {
-    fn load(paths: Vec<PathBuf>, make: fn(&[PathBuf]) -> Result<T, TlsError>) -> Result<Self, TlsError> {
-        let seen = Mutex::new((Instant::now(), modified(&paths)));
-        let value = ArcSwap::from_pointee(make(&paths)?);
-        Ok(Followed { paths, make, value, seen })
-    }
-
-    fn current(&self) -> Arc<T> {
-        if let Some(mut seen) = self.seen.try_lock()
-            && seen.0.elapsed() >= CHECK_EVERY
-        {
-            let now = modified(&self.paths);
-            if now != seen.1 {
-                match (self.make)(&self.paths) {
-                    Ok(value) => {
-                        self.value.store(Arc::new(value));
-                        seen.1 = now;
-                    }
-                    Err(e) => tracing::warn!(error = %e, "changed TLS files can't be used; the old ones stay in use"),
-                }
-            }
-            seen.0 = Instant::now();
-        }
-        self.value.load_full()
-    }
-}
-
-fn modified(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    paths.iter().map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()).collect()
 }
 
 fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
@@ -133,7 +108,7 @@ struct Resolver(Followed<CertifiedKey>);
 
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Resolver").field(&self.0.paths).finish()
+        f.debug_tuple("Resolver").field(&self.0.paths()).finish()
     }
 }
 
@@ -171,7 +146,7 @@ impl ClientCa {
 
 impl fmt::Debug for ClientCa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ClientCa").field(&self.0.paths).finish()
+        f.debug_tuple("ClientCa").field(&self.0.paths()).finish()
     }
 }
 

@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::client::{Body, Client, Request};
+use crate::decode;
 use crate::error::{Error, Result};
-use crate::object::{ApiResource, Object};
+use crate::object::{ApiResource, Object, key_of};
 use crate::params::{DeleteParams, ListParams, Patch, Query};
 use crate::watch::Watch;
 
@@ -27,6 +28,9 @@ pub struct List<K> {
     /// The objects.
     #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
     pub items: Vec<K>,
+    /// Keys (`namespace/name`) of objects that exist but can't be decoded.
+    #[serde(skip)]
+    pub(crate) undecodable: Vec<String>,
 }
 
 fn null_as_empty<'de, D, K>(deserializer: D) -> Result<Vec<K>, D::Error>
@@ -43,9 +47,49 @@ impl<K> List<K> {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
+    /// Decodes a page of objects of `kind`; an object that can't be decoded is logged and named in `undecodable`.
+    fn decode(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
+    where
+        K: DeserializeOwned,
+    {
+        if let Ok(list) = serde_json::from_slice(bytes) {
+            return Ok(list);
+        }
+        let trees: List<Value> = serde_json::from_slice(bytes)?;
+        let mut list = List { metadata: trees.metadata, items: Vec::new(), undecodable: Vec::new() };
+        for tree in trees.items {
+            let key = key_of(&tree);
+            match decode::from_tree(tree) {
+                Ok(item) => list.items.push(item),
+                Err(error) => {
+                    tracing::error!(%kind, object = key, %error, "object can't be decoded");
+                    list.undecodable.push(key);
+                }
+            }
+        }
+        Ok(list)
+    }
+
     fn continue_token(&self) -> Option<String> {
         self.metadata.continue_.clone().filter(|token| !token.is_empty())
     }
+}
+
+/// Media types of responses. A server that answers with metadata only tells lists from objects by them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accept {
+    /// Of objects and of the objects in watch events.
+    pub(crate) object: &'static str,
+    /// Of lists.
+    pub(crate) list: &'static str,
+}
+
+impl Accept {
+    pub(crate) const JSON: Self = Self { object: "application/json", list: "application/json" };
+    pub(crate) const METADATA: Self = Self {
+        object: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+        list: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    };
 }
 
 /// Requests on objects of kind `K`.
@@ -53,7 +97,7 @@ pub struct Api<K> {
     client: Client,
     resource: ApiResource,
     namespace: Option<String>,
-    accept: &'static str,
+    accept: Accept,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -76,7 +120,7 @@ fn escape(segment: &str) -> String {
 }
 
 impl<K> Api<K> {
-    pub(crate) fn new(client: Client, resource: ApiResource, namespace: Option<String>, accept: &'static str) -> Self {
+    pub(crate) fn new(client: Client, resource: ApiResource, namespace: Option<String>, accept: Accept) -> Self {
         Self { client, resource, namespace, accept, kind: PhantomData }
     }
 
@@ -111,7 +155,7 @@ impl<K> Api<K> {
     }
 
     fn request(&self, method: Method, path: String) -> Request {
-        Request::new(method, path).accept(self.accept)
+        Request::new(method, path).accept(self.accept.object)
     }
 
     async fn write<T: DeserializeOwned>(&self, method: Method, path: String, body: Body) -> Result<T> {
@@ -141,6 +185,7 @@ impl<K: Object> Api<K> {
         while let Some(token) = whole.continue_token() {
             let page = self.page(params, Some(&token)).await?;
             whole.items.extend(page.items);
+            whole.undecodable.extend(page.undecodable);
             whole.metadata = page.metadata;
         }
         Ok(whole)
@@ -157,28 +202,23 @@ impl<K: Object> Api<K> {
         let mut query = Query::default();
         params.list_query(&mut query, continue_);
         let path = query.onto(self.collection());
-        let bytes = self.client.bytes(self.request(Method::GET, path)).await?;
-        match serde_json::from_slice(&bytes) {
-            Ok(list) => Ok(list),
-            Err(error) => self.salvage(&bytes).map_err(|_| self.undecodable("a list", error)),
+        let bytes = self.client.bytes(Request::new(Method::GET, path).accept(self.accept.list)).await?;
+        List::decode(&bytes, &self.resource.kind)
+            .map_err(|source| Error::Decode { what: format!("a list of {}", self.resource.plural), source })
+    }
+
+    /// Counts the objects with a list of one of them, where the server tells how many remain.
+    ///
+    /// # Errors
+    /// The list fails.
+    pub async fn count(&self) -> Result<usize> {
+        let page = self.page(&ListParams::new().limit(1), None).await?;
+        let here = page.items.len() + page.undecodable.len();
+        match (page.continue_token(), page.metadata.remaining_item_count) {
+            (None, _) => Ok(here),
+            (_, Some(rest)) => Ok(here + usize::try_from(rest).unwrap_or(0)),
+            (_, None) => self.list(&ListParams::new()).await.map(|all| all.items.len() + all.undecodable.len()),
         }
-    }
-
-    fn salvage(&self, bytes: &[u8]) -> serde_json::Result<List<K>> {
-        let list: List<Value> = serde_json::from_slice(bytes)?;
-        let items = list.items.into_iter().filter_map(|item| {
-            let name = format!("{}/{}", text(&item, "namespace"), text(&item, "name"));
-            serde_json::from_value(item)
-                .map_err(|error| {
-                    tracing::error!(kind = %self.resource.kind, name, %error, "object can't be decoded");
-                })
-                .ok()
-        });
-        Ok(List { metadata: list.metadata, items: items.collect() })
-    }
-
-    fn undecodable(&self, what: &str, source: serde_json::Error) -> Error {
-        Error::Decode { what: format!("{what} of {}", self.resource.plural), source }
     }
 
     /// Watches from a version on. Bookmarks are asked for; `timeout_seconds` bounds the watch.
@@ -239,7 +279,7 @@ impl<K: Object> Api<K> {
 
     /// Deletes an object, or begins to.
     pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
-        let request = self.request(Method::DELETE, self.item(name));
+        let request = Request::new(Method::DELETE, self.item(name));
         self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
     }
 
@@ -247,7 +287,7 @@ impl<K: Object> Api<K> {
     pub async fn delete_collection(&self, params: &DeleteParams, which: &ListParams) -> Result<()> {
         let mut query = Query::default();
         which.selectors(&mut query);
-        let request = self.request(Method::DELETE, query.onto(self.collection()));
+        let request = Request::new(Method::DELETE, query.onto(self.collection()));
         self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
     }
 
@@ -293,8 +333,4 @@ fn name_of<K: Object>(object: &K) -> Result<&str> {
         .as_deref()
         .filter(|name| !name.is_empty())
         .ok_or_else(|| Error::Config("the object has no name".into()))
-}
-
-fn text<'a>(item: &'a Value, field: &str) -> &'a str {
-    item.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
 }

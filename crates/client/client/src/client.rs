@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::{Accept, Api};
 use crate::config::{Config, Source};
+use crate::decode;
 use crate::error::{Error, Result};
 use crate::object::{ApiResource, DynamicObject, PartialObject};
 use crate::transport::Transport;
@@ -143,31 +144,29 @@ impl Client {
 
     /// A kind: cluster-scoped objects, or those of all namespaces.
     pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
-        Api::new(self.clone(), ApiResource::of::<K>(), None, JSON)
+        Api::new(self.clone(), ApiResource::of::<K>(), None, Accept::JSON)
     }
 
     /// A kind within a namespace.
     pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
-        Api::new(self.clone(), ApiResource::of::<K>(), Some(namespace.to_owned()), JSON)
+        Api::new(self.clone(), ApiResource::of::<K>(), Some(namespace.to_owned()), Accept::JSON)
     }
 
     /// Any kind, as JSON trees.
     pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
-        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), JSON)
+        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::JSON)
     }
 
     /// Any kind, its metadata only.
     pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
-        const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-            application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), PARTIAL)
+        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::METADATA)
     }
 
     /// Sends a request and decodes the answer's JSON.
     pub async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
         let what = request.what();
         let bytes = self.bytes(request).await?;
-        serde_json::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
+        decode::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
     }
 
     /// Sends a request and gives the answer's bytes.

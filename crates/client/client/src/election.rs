@@ -210,6 +210,26 @@ impl Elector<'_> {
     }
 }
 
+/// How a term of leadership ends.
+#[derive(PartialEq)]
+enum Term {
+    /// The process stops.
+    Stopped,
+    /// The lease could not be renewed.
+    Lost,
+    /// The work is done.
+    Worked,
+}
+
+/// Passes a panic of the work on: it must not end in a new term.
+fn pass_on(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// Campaigns until `stop`; while this process leads, runs `lead` with a token that ends its term.
 ///
 /// When the lease is lost the token is cancelled, the work is waited for, and the campaign begins anew. When
@@ -229,16 +249,19 @@ where
         tracing::info!(lease = %config.name, identity = %config.identity, "leading");
         let term = stop.child_token();
         let mut work = tokio::spawn(lead(term.clone()));
-        let stopped = tokio::select! {
-            () = stop.cancelled() => true,
-            () = elector.hold() => false,
-            _ = &mut work => true,
+        let end = tokio::select! {
+            () = stop.cancelled() => Term::Stopped,
+            () = elector.hold() => Term::Lost,
+            ended = &mut work => {
+                pass_on(ended);
+                Term::Worked
+            }
         };
         term.cancel();
-        if !work.is_finished() {
-            let _ = work.await;
+        if end != Term::Worked {
+            pass_on(work.await);
         }
-        if stopped {
+        if end != Term::Lost {
             elector.release().await;
             if stop.is_cancelled() {
                 return;

@@ -1,11 +1,15 @@
 //! Events about objects, for people who read `kubectl describe`.
 //!
-//! Callers are never held up: an event goes into a bounded queue that one task writes from, and is dropped
-//! when the queue is full. Repeats become a count on the event already written, and a flood of similar ones is
-//! folded, by the rules of [`correlator`].
+//! Callers are never held up: an event goes into one of several bounded queues, each with a task that writes from it,
+//! and is dropped when the queue is full. All events about an object go through the same queue: their order stays, and
+//! [`correlator`], which turns repeats into a count and folds a flood of similar events, sees all of them.
 
 mod correlator;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base_task::{CancellationToken, Tasks};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -17,7 +21,10 @@ use crate::error::Result;
 use crate::params::Patch;
 use correlator::{Correlator, Verdict};
 
+/// Events that wait in one queue.
 const QUEUE: usize = 1000;
+/// Queues, and thereby requests at once: one at a time is a few hundred events a second, less than pods are bound.
+const WRITERS: usize = 8;
 
 /// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,26 +58,29 @@ pub(crate) struct Note {
 /// Writes events in a component's name; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    notes: mpsc::Sender<Note>,
+    queues: Arc<[mpsc::Sender<Note>]>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl Recorder {
-    /// A recorder for a component on a host (empty if it has none). Needs a running tokio runtime; its task
-    /// ends when the last clone is dropped.
+    /// A recorder for a component on a host (empty if it has none). Needs a running tokio runtime; its tasks
+    /// end when the last clone is dropped.
     pub fn new(client: Client, component: impl Into<String>, host: impl Into<String>) -> Self {
-        let (notes, queue) = mpsc::channel(QUEUE);
-        let writer =
-            Writer { client, component: component.into(), host: host.into(), correlator: Correlator::default() };
-        tokio::spawn(writer.run(queue));
-        Self { notes }
+        let (component, host) = (component.into(), host.into());
+        let tasks = Tasks::new(CancellationToken::new());
+        let queues = (0..WRITERS).map(|_| {
+            let (notes, queue) = mpsc::channel(QUEUE);
+            let (client, component, host) = (client.clone(), component.clone(), host.clone());
+            let writer = Writer { client, component, host, correlator: Correlator::default() };
+            tasks.spawn_isolated("event-writer", writer.run(queue));
+            notes
+        });
+        Self { queues: queues.collect(), dropped: Arc::default() }
     }
 
-    /// A recorder whose events can be read from the other end, for tests of decisions.
+    /// A recorder that drops all events, for tests of decisions.
     pub fn disconnected() -> Self {
-        let (notes, mut queue) = mpsc::channel(QUEUE);
-        // The receiver must outlive this call only to keep `try_send` quiet; nothing is read.
-        queue.close();
-        Self { notes }
+        Self { queues: Arc::default(), dropped: Arc::default() }
     }
 
     /// Says something about an object; never waits.
@@ -82,8 +92,15 @@ impl Recorder {
             message: message.into(),
             at: Timestamp::now(),
         };
-        if self.notes.try_send(note).is_err() {
-            tracing::debug!(reason, "an event was dropped");
+        let Some(queue) = correlator::shard(&note, self.queues.len()).and_then(|shard| self.queues.get(shard)) else {
+            return;
+        };
+        if queue.try_send(note).is_err() {
+            let total = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            // At 1, 2, 4, ... dropped events: enough to notice, too few to flood the log.
+            if total.is_power_of_two() {
+                tracing::warn!(total, "events are dropped: they come faster than the API server takes them");
+            }
         }
     }
 

@@ -102,7 +102,7 @@ impl<K: Object> Informer<K> {
     /// Starts it; it ends with the group's shutdown.
     pub fn spawn(self, tasks: &Tasks) -> Store<K> {
         let (store, run) = self.start(tasks.shutdown().clone());
-        tasks.spawn("informer", run);
+        tasks.spawn_critical("informer", run);
         store
     }
 

@@ -11,6 +11,7 @@
 mod api;
 mod client;
 mod config;
+mod decode;
 pub mod election;
 mod error;
 pub mod events;
@@ -31,4 +32,4 @@ pub use informer::{Event, Informer, Store};
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};
 pub use params::{DeleteParams, ListParams, Patch, Propagation, VersionMatch};
 pub use queue::{RateLimit, WorkQueue};
-pub use watch::{Watch, WatchEvent};
+pub use watch::{Undecodable, Watch, WatchEvent};

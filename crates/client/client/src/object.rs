@@ -105,6 +105,15 @@ where
     }
 }
 
+/// The key (`namespace/name`) of an object that is known only as a tree.
+pub(crate) fn key_of(tree: &Value) -> String {
+    let text = |path| tree.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    match text("/metadata/namespace") {
+        "" => text("/metadata/name").to_owned(),
+        namespace => format!("{namespace}/{}", text("/metadata/name")),
+    }
+}
+
 /// Where a kind is served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApiResource {
@@ -166,7 +175,7 @@ impl<'de> Deserialize<'de> for DynamicObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut rest = Map::deserialize(deserializer)?;
         let metadata = match rest.remove("metadata") {
-            Some(value) => serde_json::from_value(value).map_err(serde::de::Error::custom)?,
+            Some(value) => crate::decode::from_tree(value).map_err(serde::de::Error::custom)?,
             None => ObjectMeta::default(),
         };
         let mut text = |key: &str| match rest.remove(key) {

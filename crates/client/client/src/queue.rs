@@ -213,25 +213,25 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         self.len() == 0
     }
 
-    /// The next key; [`WorkQueue::done`] must follow. None once the queue is closed and empty.
+    /// The next key; [`WorkQueue::done`] must follow. None once the queue is closed, whatever is ready.
     pub async fn next(&self) -> Option<T> {
         loop {
             let changed = self.inner.changed.notified();
             let wake = {
                 let mut state = self.inner.state.lock();
+                if state.closed {
+                    drop(state);
+                    self.inner.changed.notify_one();
+                    return None;
+                }
                 let wake = state.promote(Instant::now());
                 if let Some(item) = state.take() {
-                    let more = !state.ready.is_empty() || wake.is_some() || state.closed;
+                    let more = !state.ready.is_empty() || wake.is_some();
                     drop(state);
                     if more {
                         self.inner.changed.notify_one();
                     }
                     return Some(item);
-                }
-                if state.closed {
-                    drop(state);
-                    self.inner.changed.notify_one();
-                    return None;
                 }
                 wake
             };
@@ -255,7 +255,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         }
     }
 
-    /// Takes no more keys; waiting workers end when the ready ones are worked.
+    /// Takes and hands out no more keys: after a lost lease, what is ready belongs to the next leader.
     pub fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;
@@ -285,6 +285,19 @@ mod tests {
         assert_eq!(queue.next().await, Some("a"));
         queue.done(&"a");
         queue.close();
+        assert_eq!(queue.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn closed_queue_hands_out_no_ready_key() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(queue.next().await, Some("a"));
+        queue.close();
+        assert_eq!(queue.next().await, None);
+        queue.add("c");
+        queue.done(&"a");
         assert_eq!(queue.next().await, None);
     }
 

@@ -15,7 +15,9 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::decode;
 use crate::error::{Error, Result};
+use crate::object::key_of;
 
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +28,8 @@ pub enum WatchEvent<K> {
     Modified(K),
     /// It is gone, or ceased to match the selectors. Its last state.
     Deleted(K),
+    /// One of the above, about an object that can't be decoded.
+    Undecodable(Box<Undecodable>),
     /// Nothing up to this version.
     Bookmark {
         /// Version to watch on from.
@@ -37,7 +41,20 @@ pub enum WatchEvent<K> {
     Error(Box<Status>),
 }
 
-#[derive(Clone, Copy, Deserialize)]
+/// What is known of an object that can't be decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undecodable {
+    /// `namespace/name`.
+    pub key: String,
+    /// Version of the event.
+    pub resource_version: String,
+    /// The event is the object's deletion.
+    pub deleted: bool,
+    /// Why it can't be decoded.
+    pub error: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Kind {
     Added,
@@ -163,18 +180,43 @@ impl<K: DeserializeOwned> Watch<K> {
     }
 
     fn decode(&self, line: &[u8]) -> Result<WatchEvent<K>> {
-        serde_json::from_slice(line).map_err(|source| {
-            let name = named(line).unwrap_or_default();
-            Error::Decode { what: format!("an event of {} about {name:?}", self.plural), source }
-        })
+        serde_json::from_slice(line)
+            .or_else(|_| decode_leniently(line))
+            .map_err(|source| Error::Decode { what: format!("an event of {}", self.plural), source })
     }
 }
 
-fn named(line: &[u8]) -> Option<String> {
-    let tree: Value = serde_json::from_slice(line).ok()?;
-    let meta = tree.get("object")?.get("metadata")?;
-    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
-    Some(format!("{}/{}", text("namespace"), text("name")))
+/// Decodes an event that a strict reading refuses.
+///
+/// # Errors
+/// It is no event at all.
+fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
+    #[derive(Deserialize)]
+    struct Raw {
+        #[serde(rename = "type")]
+        kind: Kind,
+        object: Value,
+    }
+    let Raw { kind, object: tree } = serde_json::from_slice(line)?;
+    let event = |tree: Value| {
+        Ok(match kind {
+            Kind::Added => WatchEvent::Added(decode::from_tree(tree)?),
+            Kind::Modified => WatchEvent::Modified(decode::from_tree(tree)?),
+            Kind::Deleted => WatchEvent::Deleted(decode::from_tree(tree)?),
+            Kind::Bookmark | Kind::Error => object(kind, tree)?,
+        })
+    };
+    let key = key_of(&tree);
+    let resource_version = tree.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
+    event(tree).or_else(|error: serde_json::Error| match (kind, resource_version) {
+        (Kind::Bookmark | Kind::Error, _) | (_, None) => Err(error),
+        (_, Some(resource_version)) => Ok(WatchEvent::Undecodable(Box::new(Undecodable {
+            key,
+            resource_version,
+            deleted: kind == Kind::Deleted,
+            error: error.to_string(),
+        }))),
+    })
 }
 
 impl<K: DeserializeOwned> Stream for Watch<K> {

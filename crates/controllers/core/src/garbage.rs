@@ -5,6 +5,7 @@
 //! from the API server, and the deletion carries their UID and version. Orphaning is done for all
 //! dependents before the owner is let go.
 
+mod absent;
 mod collect;
 mod graph;
 mod watch;
@@ -12,7 +13,7 @@ mod watch;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use base_task::{CancellationToken, Tasks};
@@ -21,18 +22,17 @@ use controllers_runtime::{Action, Drive, Executor, Queue, Setup};
 use parking_lot::Mutex;
 
 use crate::quota::Deletions;
+pub use absent::RecentlyAbsent;
 pub use graph::{Graph, Node, Step};
 
 /// Kinds that are not worth collecting: they expire by themselves.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
-/// How long an owner known to be gone is not asked for again.
-const ABSENT_FOR: Duration = Duration::from_secs(60);
 
 /// What the collector's parts share.
 pub struct Shared {
     graph: Mutex<Graph>,
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
-    absent: Mutex<HashMap<String, std::time::Instant>>,
+    absent: Mutex<RecentlyAbsent>,
     watched: Mutex<HashSet<(String, String)>>,
     synced: AtomicBool,
     deletions: Deletions,
@@ -56,13 +56,11 @@ impl Shared {
     }
 
     fn is_absent(&self, uid: &str) -> bool {
-        let mut absent = self.absent.lock();
-        absent.retain(|_, at| at.elapsed() < ABSENT_FOR);
-        absent.contains_key(uid)
+        self.absent.lock().contains(uid)
     }
 
     fn note_absent(&self, uid: &str) {
-        self.absent.lock().insert(uid.to_owned(), std::time::Instant::now());
+        self.absent.lock().insert(uid, Instant::now());
     }
 }
 
@@ -76,7 +74,7 @@ pub fn garbage_collector(setup: &mut Setup, workers: usize, stop: &CancellationT
     let shared = Arc::new(Shared {
         graph: Mutex::new(Graph::default()),
         kinds: Mutex::new(HashMap::new()),
-        absent: Mutex::new(HashMap::new()),
+        absent: Mutex::new(RecentlyAbsent::new(Instant::now())),
         watched: Mutex::new(HashSet::new()),
         synced: AtomicBool::new(false),
         deletions: deletions.clone(),

@@ -62,10 +62,7 @@ impl Drive for Namespaces {
             namespace.status.get_or_insert_default().phase = Some("Terminating".to_owned());
             namespace = client.api::<Namespace>().update_status(&namespace).await?;
         }
-        let found = match discovery::discover(&self.client).await {
-            Ok(found) => found,
-            Err(error) => Discovered { resources: Vec::new(), failures: vec![error.to_string()] },
-        };
+        let found = discovery::discover(&self.client).await.unwrap_or_else(|error| Discovered::failed(&error));
         let content = content::delete(&client, key, &found).await;
         let now = time::whole(Timestamp::now());
         if conditions::update(&mut namespace, &content, &found.failures, now) {

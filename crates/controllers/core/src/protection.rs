@@ -1,13 +1,18 @@
-//! Finalizers that keep claims while pods use them and volumes while claims are bound to them.
+//! Finalizers that keep claims while pods use them, volumes while claims are bound to them, and attribute classes while
+//! claims or volumes name them.
 
 use client::Event;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Object, Queue, Setup, pods, wake};
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
+const CLASS: &str = "kubernetes.io/vac-protection";
+/// The index of claims and volumes by the attribute classes that they name.
+const BY_CLASS: &str = "attributes-class";
 
 /// Adds or removes a finalizer; `used` holds the object back.
 pub fn reconcile<K: Object>(object: &K, finalizer: &str, used: bool) -> Vec<Action> {
@@ -77,5 +82,101 @@ impl Decide for Volumes {
         let Some(volume) = self.volumes.get(key) else { return Vec::new() };
         let bound = volume.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
         reconcile(volume.as_ref(), VOLUME, bound)
+    }
+}
+
+/// The attribute classes that a claim has, had or is to have.
+fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let status = claim.status.as_ref();
+    let names = [
+        claim.spec.as_ref().and_then(|s| s.volume_attributes_class_name.clone()),
+        status.and_then(|s| s.current_volume_attributes_class_name.clone()),
+        status.and_then(|s| s.modify_volume_status.as_ref()?.target_volume_attributes_class_name.clone()),
+    ];
+    let mut names: Vec<_> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn class_of_volume(volume: &PersistentVolume) -> Vec<String> {
+    let name = volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.clone());
+    name.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+/// Queues the classes that an object no longer names.
+fn released<K: Object>(
+    queue: &Queue,
+    classes: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+) -> impl Fn(&Event<K>) + Send + Sync + 'static {
+    let queue = queue.clone();
+    move |event| {
+        let (before, now) = match event {
+            Event::Applied { old, new } => (old.as_ref().map(|o| classes(o)).unwrap_or_default(), classes(new)),
+            Event::Deleted(last) => (classes(last), Vec::new()),
+        };
+        before.into_iter().filter(|name| !now.contains(name)).for_each(|name| queue.add(name));
+    }
+}
+
+struct Classes {
+    classes: Cache<VolumeAttributesClass>,
+    claims: Cache<PersistentVolumeClaim>,
+    volumes: Cache<PersistentVolume>,
+}
+
+/// Sets up the protection of attribute classes in use.
+pub fn attributes_class_protection(setup: &mut Setup) {
+    let queue = Queue::new();
+    let classes = setup.informers.of::<VolumeAttributesClass>().on(wake::itself(&queue)).cache();
+    let claims = setup.informers.of::<PersistentVolumeClaim>().index(BY_CLASS, classes_of_claim);
+    let claims = claims.on(released(&queue, classes_of_claim)).cache();
+    let volumes = setup.informers.of::<PersistentVolume>().index(BY_CLASS, class_of_volume);
+    let volumes = volumes.on(released(&queue, class_of_volume)).cache();
+    let logic = Classes { classes, claims, volumes };
+    setup.decide("volumeattributesclass-protection-controller", 1, queue, logic);
+}
+
+impl Decide for Classes {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(class) = self.classes.get(key) else { return Vec::new() };
+        let used = !self.claims.by(BY_CLASS, key).is_empty() || !self.volumes.by(BY_CLASS, key).is_empty();
+        reconcile(class.as_ref(), CLASS, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe;
+    use serde_json::json;
+
+    #[test]
+    fn attributes_class_goes_when_nothing_names_it() {
+        let class = |deleting: bool, held: bool| -> VolumeAttributesClass {
+            let finalizers = if held { vec![CLASS] } else { Vec::new() };
+            serde_json::from_value(json!({"driverName": "d", "metadata": {"name": "gold", "finalizers": finalizers,
+                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}))
+            .unwrap()
+        };
+        let cases = [
+            (class(true, true), false, true),
+            (class(true, true), true, false),
+            (class(false, false), false, true),
+            (class(false, true), false, false),
+        ];
+        for (class, used, writes) in cases {
+            let got = describe(&reconcile(&class, CLASS, used));
+            assert_eq!(!got.is_empty(), writes, "{class:?} used: {used}");
+        }
+    }
+
+    #[test]
+    fn claim_names_its_present_and_its_future_class() {
+        let claim = serde_json::from_value(json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
+            "currentVolumeAttributesClassName": "silver",
+            "modifyVolumeStatus": {"status": "Pending", "targetVolumeAttributesClassName": "gold"}}}));
+        assert_eq!(classes_of_claim(&claim.unwrap()), ["gold", "silver"]);
     }
 }

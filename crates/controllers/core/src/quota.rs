@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use client::{Client, Error, Event, ListParams};
+use client::{Client, Error, Event};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use parking_lot::RwLock;
@@ -115,27 +115,31 @@ impl Drive for Quotas {
             claims: self.claims.within(namespace),
         };
         let mut used = usage::used(&quota, &world);
-        for name in hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            if let Some(count) = self.count(namespace, &name).await? {
-                used.insert(name, Amount(count.to_string()));
-            }
-        }
+        let missing: Vec<_> = hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect();
+        used.extend(self.counts(namespace, missing).await?);
         Ok(write(&quota, hard, used))
     }
 }
 
 impl Quotas {
-    /// How many objects of a plain or `count/` resource there are; none for a name that counts nothing.
-    async fn count(&self, namespace: &str, name: &str) -> Result<Option<usize>, Error> {
-        let Some((plural, group)) = usage::counted(name) else { return Ok(None) };
+    /// How many objects there are of each plain or `count/` resource; a name that counts nothing is left out.
+    async fn counts(&self, namespace: &str, names: Vec<String>) -> Result<Vec<(String, Amount)>, Error> {
+        let names: Vec<_> = names.into_iter().filter(|name| usage::counted(name).is_some()).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         let found = discovery::discover(&self.client).await?;
-        let served = found
-            .resources
-            .iter()
-            .find(|s| s.resource.plural == plural && s.resource.group == group && s.resource.namespaced);
-        let Some(served) = served else { return Ok(Some(0)) };
-        let list = self.client.metadata(&served.resource, Some(namespace)).list(&ListParams::default()).await?;
-        Ok(Some(list.items.len()))
+        let mut counts = Vec::new();
+        for name in names {
+            let Some((plural, group)) = usage::counted(&name) else { continue };
+            let mut all = found.resources.iter().map(|served| &served.resource);
+            let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
+                Some(resource) => self.client.metadata(resource, Some(namespace)).count().await?,
+                None => 0,
+            };
+            counts.push((name, Amount(count.to_string())));
+        }
+        Ok(counts)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Certificate requests: approval of kubelets' own, signing of what is approved, removal of what is old.
 
 mod ca;
+mod usages;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api_meta::certificate_request::CertificateRequest;
 use async_trait::async_trait;
 use client::{Client, Error};
 use jiff::Timestamp;
@@ -19,10 +22,14 @@ use controllers_runtime::{
 
 pub use ca::{Ca, CaError};
 
-const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-const LEGACY: &str = "kubernetes.io/legacy-unknown";
+/// A built-in signer.
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// A built-in signer.
+pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// A built-in signer.
+pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// A built-in signer.
+pub const LEGACY: &str = "kubernetes.io/legacy-unknown";
 /// How long approved, denied or failed requests are kept.
 const DECIDED_FOR: i64 = 3600;
 /// How long requests wait for somebody to decide.
@@ -35,6 +42,11 @@ fn has(csr: &Csr, kind: &str) -> bool {
 
 fn signed(csr: &Csr) -> bool {
     csr.status.as_ref().and_then(|s| s.certificate.as_ref()).is_some_and(|c| !c.0.is_empty())
+}
+
+/// The usages that a request asks for.
+fn list_usages(csr: &Csr) -> Vec<&str> {
+    csr.spec.usages.iter().flatten().map(String::as_str).collect()
 }
 
 fn condition(kind: &str, reason: &str, message: &str, now: Timestamp) -> Condition {
@@ -68,8 +80,11 @@ impl Drive for Approving {
         if signed(&csr) || has(&csr, "Approved") || has(&csr, "Denied") || csr.spec.signer_name != KUBELET_CLIENT {
             return Ok(Vec::new());
         }
-        let Some(node) = ca::kubelet_of(&csr.spec.request.0) else { return Ok(Vec::new()) };
-        let own = csr.spec.username.as_deref() == Some(&node);
+        let Ok(request) = CertificateRequest::from_pem(&csr.spec.request.0) else { return Ok(Vec::new()) };
+        if request.check_kubelet_client(&list_usages(&csr)).is_err() {
+            return Ok(Vec::new());
+        }
+        let own = csr.spec.username.as_deref() == Some(&request.common_name);
         let itself = ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.");
         let any = ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
         let recognized = if own { vec![itself, any] } else { vec![any] };
@@ -109,30 +124,36 @@ impl Approving {
     }
 }
 
+/// The CA of each signer that this process is.
+pub type Authorities = BTreeMap<&'static str, Ca>;
+
 struct Signing {
     requests: Cache<Csr>,
-    ca: Ca,
+    authorities: Authorities,
 }
 
 /// Sets up the signing of approved requests.
-pub fn signing(setup: &mut Setup, ca: Ca) {
+pub fn signing(setup: &mut Setup, authorities: Authorities) {
     let queue = Queue::new();
     let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
-    setup.decide("certificate-controller", 1, queue, Signing { requests, ca });
+    setup.decide("certificate-controller", 1, queue, Signing { requests, authorities });
 }
 
 impl Decide for Signing {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         let Some(csr) = self.requests.get(key) else { return Vec::new() };
-        let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&csr.spec.signer_name.as_str());
-        if !ours || signed(&csr) || !has(&csr, "Approved") || has(&csr, "Denied") || has(&csr, "Failed") {
+        let Some(ca) = self.authorities.get(csr.spec.signer_name.as_str()) else { return Vec::new() };
+        if signed(&csr) || !has(&csr, "Approved") || has(&csr, "Denied") || has(&csr, "Failed") {
             return Vec::new();
         }
         let mut fresh = csr.as_ref().clone();
         let wanted = csr.spec.expiration_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
-        let usages = csr.spec.usages.clone().unwrap_or_default();
+        let signed = CertificateRequest::from_pem(&csr.spec.request.0).map_err(CaError::Request).and_then(|request| {
+            ca::judge(&csr, &request)?;
+            ca.sign(&request, &list_usages(&csr), wanted, now)
+        });
         let status = fresh.status.get_or_insert_default();
-        match ca::judge(&csr).and_then(|()| self.ca.sign(&csr.spec.request.0, &usages, wanted, now)) {
+        match signed {
             Ok(pem) => status.certificate = Some(ByteString(pem.into_bytes())),
             Err(error) => {
                 let failed = condition("Failed", "SignerValidationFailure", &error.to_string(), now);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use client::ListParams;
-use jiff::Timestamp;
+use async_trait::async_trait;
+use client::{Error, ListParams};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, wake};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
@@ -59,8 +59,7 @@ pub fn reconcile(secret: &Secret, account: Option<&ServiceAccount>, key: &TokenK
     if secret.deleting() {
         return Vec::new();
     }
-    let named = secret.annotation(UID);
-    let Some(account) = account.filter(|a| named.is_none_or(|uid| uid.is_empty() || uid == a.uid())) else {
+    let Some(account) = account.filter(|a| is_for(secret, a)) else {
         return vec![Action::delete(secret)];
     };
     let mut fresh = secret.clone();
@@ -97,19 +96,39 @@ pub fn account_tokens(setup: &mut Setup, key: TokenKey, ca: Option<String>, work
         of.iter().for_each(|s| waiting.add(s.key()));
     });
     let accounts = accounts.cache();
-    setup.decide_as_process("serviceaccount-token-controller", workers, queue, Tokens { secrets, accounts, key, ca });
+    setup.drive_as_process("serviceaccount-token-controller", workers, queue, Tokens { secrets, accounts, key, ca });
 }
 
 fn account_key(secret: &Secret) -> Option<String> {
     Some(format!("{}/{}", secret.namespace(), secret.annotation(NAME)?))
 }
 
-impl Decide for Tokens {
-    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+#[async_trait]
+impl Drive for Tokens {
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
         let Some(secret) = self.secrets.get(key).filter(|s| s.type_.as_deref() == Some(TYPE)) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
-        let account = account_key(&secret).and_then(|k| self.accounts.get(&k));
-        reconcile(&secret, account.as_deref(), &self.key, self.ca.as_deref())
+        let Some(name) = secret.annotation(NAME) else { return Ok(Vec::new()) };
+        let cached = self.accounts.named(secret.namespace(), name).filter(|a| is_for(&secret, a));
+        let account = match cached {
+            Some(account) => Some(account),
+            // The watches of Secrets and ServiceAccounts are not ordered: one request may have made both.
+            None => read_live(executor, secret.namespace(), name).await?,
+        };
+        Ok(reconcile(&secret, account.as_deref(), &self.key, self.ca.as_deref()))
     }
 }
+
+async fn read_live(executor: &Executor, namespace: &str, name: &str) -> Result<Option<Arc<ServiceAccount>>, Error> {
+    let client = executor.client().await?;
+    Ok(client.namespaced::<ServiceAccount>(namespace).get_opt(name).await?.map(Arc::new))
+}
+
+/// Whether the Secret is meant for this account and not for an earlier one of its name.
+fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
+    secret.annotation(UID).is_none_or(|uid| uid.is_empty() || uid == account.uid())
+}
+
+#[cfg(test)]
+mod tests;

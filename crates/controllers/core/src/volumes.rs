@@ -18,42 +18,81 @@ const BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const NONE: &str = "kubernetes.io/no-provisioner";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Index of claims without a volume, by class.
+const OPEN: &str = "open";
+/// Index of volumes without a claim, by class.
+const FREE: &str = "free";
+/// Index of volumes by the claim that they name.
+const RESERVED: &str = "reserved";
+
+/// What a decision about a claim looks at.
+#[derive(Default)]
+pub struct View {
+    /// The volume that the claim names.
+    pub named: Option<Arc<PersistentVolume>>,
+    /// Volumes that name the claim.
+    pub reserved: Vec<Arc<PersistentVolume>>,
+    /// Volumes of the claim's class that name no claim.
+    pub free: Vec<Arc<PersistentVolume>>,
+    /// The claim's class.
+    pub class: Option<Arc<StorageClass>>,
+    /// The class of claims that leave it open.
+    pub default_class: Option<Arc<StorageClass>>,
+}
 
 /// Decides about one claim.
-pub fn claim(
-    claim: &PersistentVolumeClaim,
-    volumes: &[Arc<PersistentVolume>],
-    class: Option<&StorageClass>,
-    now: Timestamp,
-) -> Vec<Action> {
+pub fn claim(claim: &PersistentVolumeClaim, view: &View, now: Timestamp) -> Vec<Action> {
     let spec = claim.spec.clone().unwrap_or_default();
-    let named = spec.volume_name.filter(|n| !n.is_empty());
-    if let Some(name) = named {
-        let Some(volume) = volumes.iter().find(|v| v.name() == name) else {
-            let lost = claim.annotation(BOUND).is_some();
-            return if lost { phase_of_claim(claim, "Lost", None) } else { Vec::new() };
-        };
-        return match claimed_by(volume) {
-            Some(owner) if !is_for(owner, claim) => Vec::new(),
-            _ => bind(claim, volume, now),
-        };
+    if spec.volume_name.as_deref().is_some_and(|n| !n.is_empty()) {
+        return named(claim, view.named.as_deref(), now);
     }
     if claim.deleting() {
         return Vec::new();
     }
-    let late = class.and_then(|c| c.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer");
-    let reserved = volumes.iter().find(|v| claimed_by(v).is_some_and(|o| is_for(o, claim)));
-    if let Some(volume) = reserved {
+    if let Some(volume) = view.reserved.iter().find(|v| claimed_by(v).is_some_and(|o| is_for(o, claim))) {
         return bind(claim, volume, now);
+    }
+    let class = view.class.as_deref();
+    // Of a class that waits for a pod the scheduler alone chooses volumes: they must be reachable from the pod's node.
+    let late = class.is_some_and(waits_for_consumer);
+    if let Some(volume) = matching::best(claim, &view.free).filter(|_| !late) {
+        return bind(claim, volume, now);
+    }
+    if let Some(default) = view.default_class.as_ref().filter(|_| spec.storage_class_name.is_none()) {
+        let mut classed = claim.clone();
+        classed.spec.get_or_insert_default().storage_class_name = Some(default.name().to_owned());
+        return vec![Action::update(&classed)];
     }
     if late && claim.annotation(SELECTED_NODE).is_none() {
         let text = "waiting for first consumer to be created before binding";
         return vec![Action::event(&reference(claim), "WaitForFirstConsumer", text)];
     }
-    match matching::best(claim, volumes) {
-        Some(volume) => bind(claim, volume, now),
-        None => wait(claim, class),
+    wait(claim, class)
+}
+
+/// Decides about a claim that names its volume.
+fn named(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, now: Timestamp) -> Vec<Action> {
+    let Some(volume) = volume else {
+        let lost = claim.annotation(BOUND).is_some();
+        return if lost { phase_of_claim(claim, "Lost", None) } else { Vec::new() };
+    };
+    match claimed_by(volume) {
+        Some(owner) if !is_for(owner, claim) => Vec::new(),
+        Some(_) => bind(claim, volume, now),
+        None if claim.annotation(BOUND).is_some() => bind(claim, volume, now),
+        None => match matching::mismatch(claim, volume) {
+            None => bind(claim, volume, now),
+            Some(problem) => {
+                let text = format!("Cannot bind to requested volume {:?}: {problem}", volume.name());
+                vec![Action::warning(&reference(claim), "VolumeMismatch", text)]
+            }
+        },
     }
+}
+
+fn waits_for_consumer(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
 fn wait(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> Vec<Action> {
@@ -170,6 +209,30 @@ fn is_for(owner: &ObjectReference, claim: &PersistentVolumeClaim) -> bool {
         && owner.uid.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.uid())
 }
 
+/// The class a claim or volume names, empty where it names none.
+fn class_of(name: Option<&String>) -> String {
+    name.cloned().unwrap_or_default()
+}
+
+/// The index of claims that wait for a volume, by class.
+fn open_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let spec = claim.spec.as_ref();
+    let bound = spec.and_then(|s| s.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
+    if bound { Vec::new() } else { vec![class_of(spec.and_then(|s| s.storage_class_name.as_ref()))] }
+}
+
+/// The index of volumes that name no claim, by class.
+fn free_volume(volume: &PersistentVolume) -> Vec<String> {
+    let Some(spec) = volume.spec.as_ref().filter(|s| s.claim_ref.is_none()) else { return Vec::new() };
+    vec![class_of(spec.storage_class_name.as_ref())]
+}
+
+/// The index of volumes by the claim that they name.
+fn claim_key(volume: &PersistentVolume) -> Option<String> {
+    let owner = claimed_by(volume)?;
+    Some(format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?))
+}
+
 struct Binder {
     claims: Cache<PersistentVolumeClaim>,
     volumes: Cache<PersistentVolume>,
@@ -180,7 +243,7 @@ struct Binder {
 /// no volume is given away twice.
 pub fn volume_binder(setup: &mut Setup) {
     let queue = Queue::new();
-    let claims = setup.informers.of::<PersistentVolumeClaim>().on(wake::itself(&queue)).on({
+    let claims = setup.informers.of::<PersistentVolumeClaim>().index(OPEN, open_claim).on(wake::itself(&queue)).on({
         let queue = queue.clone();
         move |event| {
             let named = event.object().spec.as_ref().and_then(|s| s.volume_name.clone());
@@ -189,32 +252,66 @@ pub fn volume_binder(setup: &mut Setup) {
     });
     let claims = claims.cache();
     let (waiting, known) = (queue.clone(), claims.clone());
-    let volumes = setup.informers.of::<PersistentVolume>().on(move |event| {
-        waiting.add(event.object().name().to_owned());
-        let open =
-            known.list().into_iter().filter(|c| c.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound"));
-        open.for_each(|c| waiting.add(c.key()));
-        if let Some(owner) = claimed_by(event.object()) {
-            let text = |t: &Option<String>| t.clone().unwrap_or_default();
-            waiting.add(format!("{}/{}", text(&owner.namespace), text(&owner.name)));
+    let classes = setup.informers.of::<StorageClass>().on(move |event| {
+        // Claims may be older than their class, and those without a class take the default one.
+        for class in [event.object().name(), ""] {
+            known.by(OPEN, class).iter().for_each(|claim| waiting.add(claim.key()));
+        }
+    });
+    let classes = classes.cache();
+    let (waiting, known, modes) = (queue.clone(), claims.clone(), classes.clone());
+    let volumes = setup.informers.of::<PersistentVolume>().index(FREE, free_volume);
+    let volumes = volumes.index(RESERVED, |v| claim_key(v).into_iter().collect()).on(move |event| {
+        let volume = event.object();
+        waiting.add(volume.name().to_owned());
+        if let Some(key) = claim_key(volume) {
+            waiting.add(key);
+        }
+        for class in free_volume(volume) {
+            if !modes.get(&class).is_some_and(|c| waits_for_consumer(&c)) {
+                let open = known.by(OPEN, &class);
+                open.iter().filter(|c| matching::fits(c, volume)).for_each(|c| waiting.add(c.key()));
+            }
         }
     });
     let volumes = volumes.cache();
-    let classes = setup.informers.of::<StorageClass>().cache();
     setup.decide("persistent-volume-binder", 1, queue, Binder { claims, volumes, classes });
+}
+
+impl Binder {
+    fn view(&self, claim: &PersistentVolumeClaim) -> View {
+        let spec = claim.spec.as_ref();
+        if let Some(name) = spec.and_then(|s| s.volume_name.as_deref()).filter(|name| !name.is_empty()) {
+            return View { named: self.volumes.get(name), ..View::default() };
+        }
+        let class = class_of(spec.and_then(|s| s.storage_class_name.as_ref()));
+        View {
+            named: None,
+            reserved: self.volumes.by(RESERVED, &claim.key()),
+            free: self.volumes.by(FREE, &class),
+            class: self.classes.get(&class),
+            default_class: self.default_class(),
+        }
+    }
+
+    /// The newest of the classes that are marked as default.
+    fn default_class(&self) -> Option<Arc<StorageClass>> {
+        let marked = self.classes.list().into_iter().filter(|c| c.annotation(DEFAULT_CLASS) == Some("true"));
+        marked.max_by(|a, b| a.created().cmp(&b.created()).then_with(|| b.name().cmp(a.name())))
+    }
 }
 
 impl Decide for Binder {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         if key.contains('/') {
             let Some(found) = self.claims.get(key) else { return Vec::new() };
-            let class =
-                found.spec.as_ref().and_then(|s| s.storage_class_name.as_deref()).and_then(|n| self.classes.get(n));
-            return claim(&found, &self.volumes.list(), class.as_deref(), now);
+            return claim(&found, &self.view(&found), now);
         }
         let Some(found) = self.volumes.get(key) else { return Vec::new() };
-        let owner = claimed_by(&found).and_then(|r| Some((r.namespace.as_deref()?, r.name.as_deref()?)));
-        let owner = owner.and_then(|(ns, name)| self.claims.named(ns, name));
+        let owner = claim_key(&found).and_then(|key| self.claims.get(&key));
         volume(&found, owner.as_deref(), now)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,6 @@
-//! `/healthz`, `/livez`, `/readyz` for everybody and `/metrics` for those who may, over TLS.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics` over TLS. Some paths are for everybody, the others for those who may.
+//!
+//! A process that answers is whole: a task that fails, an informer's for instance, ends the process.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,27 +30,46 @@ pub async fn serve(options: &Options, client: &Client, tasks: &Tasks, metrics: M
         base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
     let reviewer = Arc::new(Reviewer::new(client.clone()));
+    let open: Arc<[String]> = options.authorization_always_allow_paths.clone().into();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (metrics, reviewer) = (metrics.clone(), reviewer.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &metrics, &reviewer).await) }
+        let (metrics, reviewer, open) = (metrics.clone(), reviewer.clone(), open.clone());
+        async move { Ok::<_, Infallible>(answer(&request, &metrics, &reviewer, &open).await) }
     });
     let serve_options = ServeOptions { tls: Some(tls(options)?), ..ServeOptions::default() };
     let shutdown = tasks.shutdown().clone();
     tracing::info!(port, "serving health and metrics");
-    tasks.spawn("health", base_serve::serve(listener, serve_options, service, shutdown));
+    tasks.spawn_critical("health", base_serve::serve(listener, serve_options, service, shutdown));
     Ok(())
 }
 
-async fn answer(request: &Request<Incoming>, metrics: &Metrics, reviewer: &Reviewer) -> Response<Full<Bytes>> {
-    match request.uri().path() {
-        "/healthz" | "/livez" | "/readyz" => text(StatusCode::OK, "ok"),
-        path @ "/metrics" => match reviewer.judge(request.headers(), path).await {
-            StatusCode::OK => text(StatusCode::OK, &metrics.encode()),
-            StatusCode::UNAUTHORIZED => text(StatusCode::UNAUTHORIZED, "Unauthorized"),
-            other => text(other, "Forbidden"),
-        },
-        _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+async fn answer(
+    request: &Request<Incoming>,
+    metrics: &Metrics,
+    reviewer: &Reviewer,
+    open: &[String],
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let body = match path {
+        "/healthz" | "/livez" | "/readyz" => "ok".to_owned(),
+        "/metrics" => metrics.encode(),
+        _ => return text(StatusCode::NOT_FOUND, "404 page not found"),
+    };
+    if is_open(open, path) {
+        return text(StatusCode::OK, &body);
     }
+    match reviewer.judge(request.headers(), path).await {
+        StatusCode::OK => text(StatusCode::OK, &body),
+        StatusCode::UNAUTHORIZED => text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+        other => text(other, "Forbidden"),
+    }
+}
+
+/// Whether everybody may read a path.
+fn is_open(open: &[String], path: &str) -> bool {
+    open.iter().any(|rule| match rule.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => rule == path,
+    })
 }
 
 fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
@@ -75,4 +96,17 @@ fn tls(options: &Options) -> anyhow::Result<Arc<ServerConfig>> {
         .with_single_cert(vec![made.cert.der().clone()], key.into())?;
     config.alpn_protocols = alpn;
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_paths_are_open() {
+        let rules = ["/healthz".to_owned(), "/live*".to_owned()];
+        for (path, open) in [("/healthz", true), ("/livez", true), ("/metrics", false), ("/healthz/x", false)] {
+            assert_eq!(is_open(&rules, path), open, "{path}");
+        }
+    }
 }

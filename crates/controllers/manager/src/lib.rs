@@ -6,5 +6,5 @@ mod options;
 mod run;
 mod table;
 
-pub use options::{IGNORED_FLAGS, Options};
+pub use options::{Options, UPSTREAM_FLAGS};
 pub use run::run;

@@ -10,75 +10,12 @@ use clap::{ArgAction, Parser};
 use controllers_node::ipam::Range;
 use ipnet::IpNet;
 
-/// Upstream's flags that have no meaning here.
-pub const IGNORED_FLAGS: &[&str] = &[
-    "allow-untagged-cloud",
-    "attach-detach-reconcile-sync-period",
-    "authentication-skip-lookup",
-    "authentication-token-webhook-cache-ttl",
-    "authorization-always-allow-paths",
-    "authorization-webhook-cache-authorized-ttl",
-    "authorization-webhook-cache-unauthorized-ttl",
-    "cert-dir",
-    "cidr-allocator-type",
-    "client-ca-file",
-    "cloud-config",
-    "cloud-provider",
-    "cluster-name",
-    "concurrent-horizontal-pod-autoscaler-syncs",
-    "configure-cloud-routes",
-    "contention-profiling",
-    "controller-start-interval",
-    "disable-attach-detach-reconcile-sync",
-    "emulated-version",
-    "emulation-forward-compatible",
-    "enable-dynamic-provisioning",
-    "enable-garbage-collector",
-    "enable-hostpath-provisioner",
-    "enable-leader-migration",
-    "endpoint-updates-batch-period",
-    "endpointslice-updates-batch-period",
-    "external-cloud-volume-plugin",
-    "feature-gates",
-    "flex-volume-plugin-dir",
-    "http2-max-streams-per-connection",
-    "kube-api-burst",
-    "kube-api-content-type",
-    "kube-api-qps",
-    "large-cluster-size-threshold",
-    "leader-elect-resource-lock",
-    "leader-migration-config",
-    "log-flush-frequency",
-    "master",
-    "max-endpoints-per-slice",
-    "min-resync-period",
-    "mirroring-concurrent-service-endpoint-syncs",
-    "mirroring-endpointslice-updates-batch-period",
-    "mirroring-max-endpoints-per-subset",
-    "namespace-sync-period",
-    "node-eviction-rate",
-    "node-monitor-period",
-    "node-sync-period",
-    "permit-address-sharing",
-    "permit-port-sharing",
-    "profiling",
-    "pv-recycler-increment-timeout-nfs",
-    "pvclaimbinder-sync-period",
-    "requestheader-allowed-names",
-    "requestheader-client-ca-file",
-    "requestheader-extra-headers-prefix",
-    "requestheader-group-headers",
-    "requestheader-uid-headers",
-    "requestheader-username-headers",
-    "resource-quota-sync-period",
-    "route-reconciliation-period",
-    "secondary-node-eviction-rate",
-    "show-hidden-metrics-for-version",
-    "tls-cipher-suites",
-    "tls-min-version",
-    "unhealthy-zone-threshold",
-    "vmodule",
-];
+pub use upstream::UPSTREAM_FLAGS;
+
+mod upstream;
+
+/// Most bits between an IPv6 range and a node's share of it, as upstream.
+const MOST_SUBNET_BITS: u8 = 16;
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -129,6 +66,30 @@ pub struct Options {
     /// CA key that signs certificate requests
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_key_file: Option<PathBuf>,
+    /// CA certificate that signs kubelets' serving certificates, instead of the general one
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// CA key that signs kubelets' serving certificates
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
+    /// CA certificate that signs kubelets' client certificates, instead of the general one
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// CA key that signs kubelets' client certificates
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
+    /// CA certificate that signs the API server's client certificates, instead of the general one
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// CA key that signs the API server's client certificates
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
+    /// CA certificate of the signer kubernetes.io/legacy-unknown, instead of the general one
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// CA key of the signer kubernetes.io/legacy-unknown
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
     /// Longest life of a signed certificate
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration)]
     pub cluster_signing_duration: Duration,
@@ -162,6 +123,9 @@ pub struct Options {
     /// Namespace of the Lease
     #[arg(long, value_name = "NAME", default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
+    /// Paths that everybody may read; a trailing '*' stands for any rest
+    #[arg(long, value_name = "PATHS", value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    pub authorization_always_allow_paths: Vec<String>,
     /// Address to serve health and metrics on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
@@ -247,6 +211,45 @@ impl Options {
         .clamp(1, 64)
     }
 
+    /// Certificate and key file of each signer that this process is to be: its own pair or the general one.
+    ///
+    /// # Errors
+    /// Half a pair is named, or own pairs besides the general one.
+    pub fn signers(&self) -> anyhow::Result<Vec<(&'static str, &PathBuf, &PathBuf)>> {
+        let own = [
+            (
+                controllers_core::KUBELET_SERVING,
+                &self.cluster_signing_kubelet_serving_cert_file,
+                &self.cluster_signing_kubelet_serving_key_file,
+            ),
+            (
+                controllers_core::KUBELET_CLIENT,
+                &self.cluster_signing_kubelet_client_cert_file,
+                &self.cluster_signing_kubelet_client_key_file,
+            ),
+            (
+                controllers_core::CLIENT,
+                &self.cluster_signing_kube_apiserver_client_cert_file,
+                &self.cluster_signing_kube_apiserver_client_key_file,
+            ),
+            (
+                controllers_core::LEGACY,
+                &self.cluster_signing_legacy_unknown_cert_file,
+                &self.cluster_signing_legacy_unknown_key_file,
+            ),
+        ];
+        let general = require_pair(&self.cluster_signing_cert_file, &self.cluster_signing_key_file, "cluster-signing")?;
+        let mut signers = Vec::new();
+        for (signer, certificate, key) in own {
+            let own = require_pair(certificate, key, &format!("cluster-signing flags of {signer}"))?;
+            if own.is_some() && general.is_some() {
+                bail!("--cluster-signing-cert-file and the flags of single signers exclude each other");
+            }
+            signers.extend(own.or(general).map(|(certificate, key)| (signer, certificate, key)));
+        }
+        Ok(signers)
+    }
+
     /// The ranges that nodes get subnets of, none where they are not to.
     pub fn node_ranges(&self) -> anyhow::Result<Vec<Range>> {
         if !self.allocate_node_cidrs {
@@ -267,7 +270,25 @@ impl Options {
         if mask < cluster.prefix_len() || mask > cluster.max_prefix_len() {
             bail!("--node-cidr-mask-size {mask} does not fit --cluster-cidr {cluster}");
         }
+        if matches!(cluster, IpNet::V6(_)) && mask - cluster.prefix_len() > MOST_SUBNET_BITS {
+            bail!(
+                "--node-cidr-mask-size {mask} cuts --cluster-cidr {cluster} into more than 2^{MOST_SUBNET_BITS} subnets"
+            );
+        }
         Ok(Range { cluster: cluster.trunc(), mask })
+    }
+}
+
+/// A certificate's file and its key's: both or none.
+fn require_pair<'f>(
+    certificate: &'f Option<PathBuf>,
+    key: &'f Option<PathBuf>,
+    what: &str,
+) -> anyhow::Result<Option<(&'f PathBuf, &'f PathBuf)>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        _ => bail!("{what}: the cert-file and the key-file go together"),
     }
 }
 
@@ -320,5 +341,130 @@ mod tests {
         assert!(!options.leader_elect);
         assert_eq!(options.node_ranges().unwrap()[0].mask, 24);
         assert!(Options::try_parse_from(["x", "--no-such-flag"]).is_err());
+    }
+
+    /// What a distribution passes: flags to accept, warnings allowed, refusals not.
+    fn start(words: &[&str]) -> Options {
+        let words = words.iter().map(|word| std::ffi::OsString::from(*word));
+        let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);
+        assert_eq!(accepted.refusals, Vec::<String>::new());
+        Options::try_parse_from(accepted.arguments).unwrap()
+    }
+
+    #[test]
+    fn flags_of_kubeadm_k3s_and_kops_are_accepted() {
+        start(&[
+            "kubeadm",
+            "--allocate-node-cidrs=true",
+            "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
+            "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
+            "--bind-address=127.0.0.1",
+            "--client-ca-file=/etc/kubernetes/pki/ca.crt",
+            "--cluster-cidr=10.244.0.0/16",
+            "--cluster-name=kubernetes",
+            "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
+            "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
+            "--controllers=*,bootstrapsigner,tokencleaner",
+            "--kubeconfig=/etc/kubernetes/controller-manager.conf",
+            "--leader-elect=true",
+            "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
+            "--root-ca-file=/etc/kubernetes/pki/ca.crt",
+            "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+            "--service-cluster-ip-range=10.96.0.0/12",
+            "--use-service-account-credentials=true",
+        ]);
+        let k3s = start(&[
+            "k3s",
+            "--allocate-node-cidrs=true",
+            "--authentication-kubeconfig=c",
+            "--authorization-kubeconfig=c",
+            "--bind-address=127.0.0.1",
+            "--cluster-cidr=10.42.0.0/16",
+            "--cluster-signing-kube-apiserver-client-cert-file=client-ca.crt",
+            "--cluster-signing-kube-apiserver-client-key-file=client-ca.key",
+            "--cluster-signing-kubelet-client-cert-file=client-ca.crt",
+            "--cluster-signing-kubelet-client-key-file=client-ca.key",
+            "--cluster-signing-kubelet-serving-cert-file=server-ca.crt",
+            "--cluster-signing-kubelet-serving-key-file=server-ca.key",
+            "--cluster-signing-legacy-unknown-cert-file=server-ca.crt",
+            "--cluster-signing-legacy-unknown-key-file=server-ca.key",
+            "--configure-cloud-routes=false",
+            "--controllers=*,tokencleaner,-service,-route,-cloud-node-lifecycle",
+            "--kubeconfig=c",
+            "--profiling=false",
+            "--root-ca-file=r",
+            "--secure-port=10257",
+            "--service-account-private-key-file=s",
+            "--service-cluster-ip-range=10.43.0.0/16",
+            "--tls-cert-file=t",
+            "--tls-private-key-file=k",
+            "--use-service-account-credentials=true",
+        ]);
+        let signers: Vec<_> = k3s.signers().unwrap().into_iter().map(|(name, cert, _)| (name, cert.clone())).collect();
+        assert_eq!(signers.len(), 4);
+        assert!(signers.contains(&(controllers_core::KUBELET_SERVING, "server-ca.crt".into())), "{signers:?}");
+        let kops = start(&[
+            "kops",
+            "--allocate-node-cidrs=true",
+            "--attach-detach-reconcile-sync-period=1m0s",
+            "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
+            "--cloud-provider=external",
+            "--cluster-cidr=100.96.0.0/11",
+            "--cluster-name=example.k8s.local",
+            "--cluster-signing-cert-file=c",
+            "--cluster-signing-key-file=k",
+            "--configure-cloud-routes=false",
+            "--feature-gates=InTreePluginAWSUnregister=true",
+            "--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins/",
+            "--kube-api-burst=30",
+            "--kube-api-qps=20",
+            "--leader-elect=true",
+            "--profiling=false",
+            "--tls-cert-file=t",
+            "--tls-private-key-file=k",
+            "--use-service-account-credentials=true",
+            "--v=2",
+        ]);
+        assert_eq!(kops.authorization_always_allow_paths.len(), 4);
+        assert_eq!(kops.signers().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn security_settings_that_are_not_implemented_stop_the_start() {
+        for flag in [
+            "--tls-min-version=VersionTLS13",
+            "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
+            "--tls-curve-preferences=29",
+            "--disable-http2-serving",
+            "--legacy-service-account-token-clean-up-period=24h",
+            "--master=https://other:6443",
+        ] {
+            let words = ["x", flag].into_iter().map(std::ffi::OsString::from);
+            let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);
+            assert_eq!(accepted.refusals.len(), 1, "{flag}");
+        }
+    }
+
+    #[test]
+    fn reason_of_every_flag_is_its_own() {
+        for flag in UPSTREAM_FLAGS {
+            assert!(!flag.reason.contains("not implemented") && !flag.reason.ends_with('.'), "{}", flag.name);
+        }
+        let mut names: Vec<_> = UPSTREAM_FLAGS.iter().map(|flag| flag.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), UPSTREAM_FLAGS.len());
+    }
+
+    #[test]
+    fn signers_have_their_own_pair_or_the_general_one() {
+        let signers = |words: &[&str]| Options::try_parse_from(words).unwrap().signers().map(|all| all.len()).ok();
+        let own = ["--cluster-signing-kubelet-client-cert-file=c", "--cluster-signing-kubelet-client-key-file=k"];
+        let general = ["--cluster-signing-cert-file=c", "--cluster-signing-key-file=k"];
+        assert_eq!(signers(&["x"]), Some(0));
+        assert_eq!(signers(&["x", own[0], own[1]]), Some(1));
+        assert_eq!(signers(&["x", general[0], general[1]]), Some(4));
+        assert_eq!(signers(&["x", general[0]]), None);
+        assert_eq!(signers(&["x", own[0], own[1], general[0], general[1]]), None);
     }
 }

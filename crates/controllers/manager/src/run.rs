@@ -1,10 +1,10 @@
 //! From flags to running controllers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use base_task::{CancellationToken, Tasks};
+use base_task::{CancellationToken, TaskFailed, Tasks};
 use base_telemetry::Metrics;
 use client::election::{self, LeaderConfig};
 use client::{Client, Config};
@@ -32,19 +32,26 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let passes = Passes::new(&metrics);
     health::serve(&options, &client, &tasks, metrics).await?;
     let options = Arc::new(options);
+    let failure = Arc::new(OnceLock::new());
     if options.leader_elect {
         let lease = leader(&options);
-        let own = client.clone();
+        let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
         let lead = move |term: CancellationToken| {
-            lead(options.clone(), files.clone(), rows.clone(), own.clone(), passes.clone(), term)
+            let term = lead(options.clone(), files.clone(), rows.clone(), own.clone(), passes.clone(), term);
+            let (stop, failed) = (stop.clone(), failed.clone());
+            async move {
+                if let Err(error) = term.await {
+                    let _ = failed.set(error);
+                    stop.cancel();
+                }
+            }
         };
         election::run(&client, lease, shutdown.clone(), lead).await;
     } else {
-        lead(options, files, rows, client, passes, shutdown.clone()).await;
+        lead(options, files, rows, client, passes, shutdown.clone()).await?;
     }
-    shutdown.cancel();
-    tasks.wait(DRAIN).await;
-    Ok(())
+    tasks.finish(DRAIN).await?;
+    failure.get().copied().map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn config(options: &Options) -> anyhow::Result<Config> {
@@ -65,7 +72,21 @@ fn leader(options: &Options) -> LeaderConfig {
     }
 }
 
+/// Why a term of leadership ends the process: its supervisor starts a whole one.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+enum TermFailed {
+    /// A part of the controllers died.
+    #[error(transparent)]
+    Task(#[from] TaskFailed),
+    /// Something may still write although another process leads.
+    #[error("controllers did not end within {DRAIN:?} after the term")]
+    Overdue,
+}
+
 /// One term: everything is set up anew, so that nothing from an earlier term is trusted.
+///
+/// # Errors
+/// A task failed, or outlived the term.
 async fn lead(
     options: Arc<Options>,
     files: Arc<Files>,
@@ -73,7 +94,7 @@ async fn lead(
     client: Client,
     passes: Passes,
     term: CancellationToken,
-) {
+) -> Result<(), TermFailed> {
     let tasks = Tasks::new(term.clone());
     let mut setup = Setup::new(client, tasks.clone(), options.use_service_account_credentials, passes);
     let deletions = controllers_core::Deletions::default();
@@ -83,7 +104,7 @@ async fn lead(
     }
     setup.run(term.clone()).await;
     term.cancel();
-    if !tasks.wait(DRAIN).await {
-        tracing::warn!("some controllers did not end in time");
-    }
+    let ended = tasks.wait(DRAIN).await;
+    tasks.failure().map_or(Ok(()), Err)?;
+    if ended { Ok(()) } else { Err(TermFailed::Overdue) }
 }

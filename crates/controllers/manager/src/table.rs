@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use base_task::CancellationToken;
-use controllers_core::{Ca, Deletions, TokenKey};
+use controllers_core::{Authorities, Ca, Deletions, TokenKey};
 use controllers_runtime::Setup;
 
 use crate::options::Options;
@@ -28,8 +28,8 @@ pub struct Files {
     pub root_ca: Option<String>,
     /// The key of token Secrets.
     pub token_key: Option<TokenKey>,
-    /// The CA that signs certificate requests.
-    pub signing_ca: Option<Ca>,
+    /// The CAs that sign certificate requests.
+    pub authorities: Authorities,
 }
 
 impl Files {
@@ -46,15 +46,12 @@ impl Files {
             }
             None => None,
         };
-        let signing_ca = match (&options.cluster_signing_cert_file, &options.cluster_signing_key_file) {
-            (Some(certificate), Some(key)) => {
-                let ca = Ca::from_pem(&read(certificate)?, &read(key)?, options.cluster_signing_duration);
-                Some(ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?)
-            }
-            (None, None) => None,
-            _ => bail!("--cluster-signing-cert-file and --cluster-signing-key-file go together"),
-        };
-        Ok(Self { root_ca, token_key, signing_ca })
+        let mut authorities = Authorities::new();
+        for (signer, certificate, key) in options.signers()? {
+            let ca = Ca::from_pem(&read(certificate)?, &read(key)?, options.cluster_signing_duration);
+            authorities.insert(signer, ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?);
+        }
+        Ok(Self { root_ca, token_key, authorities })
     }
 }
 
@@ -94,11 +91,12 @@ const TABLE: &[Row] = &[
         controllers_core::claim_protection(s);
     }),
     row("persistentvolume-protection-controller", &["pv-protection"], |s, _, _| controllers_core::volume_protection(s)),
+    row("volumeattributesclass-protection-controller", &[], |s, _, _| controllers_core::attributes_class_protection(s)),
     row("ephemeral-volume-controller", &["ephemeral-volume"], |s, _, n| controllers_core::ephemeral_volumes(s, n)),
     row("certificatesigningrequest-approving-controller", &["csrapproving"], |s, _, _| controllers_core::approving(s)),
     row("certificatesigningrequest-signing-controller", &["csrsigning"], |s, i, _| {
-        if let Some(ca) = &i.files.signing_ca {
-            controllers_core::signing(s, ca.clone());
+        if !i.files.authorities.is_empty() {
+            controllers_core::signing(s, i.files.authorities.clone());
         }
     }),
     row("certificatesigningrequest-cleaner-controller", &["csrcleaner"], |s, _, _| controllers_core::cleaning(s)),
@@ -135,7 +133,7 @@ const TABLE: &[Row] = &[
         // The ranges were checked before anything started.
         let ranges = i.options.node_ranges().unwrap_or_default();
         if !ranges.is_empty() {
-            controllers_node::ipam(s, ranges);
+            controllers_node::ipam(s, &ranges, &i.options.service_cluster_ip_range);
         }
     }),
     row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
@@ -143,27 +141,30 @@ const TABLE: &[Row] = &[
     }),
 ];
 
-/// Upstream's controllers that have nothing to do here; their names are accepted.
-const ABSENT: &[&str] = &[
-    "bootstrap-signer-controller",
-    "cloud-node-lifecycle-controller",
-    "device-taint-eviction-controller",
-    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
-    "legacy-serviceaccount-token-cleaner-controller",
-    "node-route-controller",
-    "persistentvolume-attach-detach-controller",
-    "persistentvolume-expander-controller",
-    "podcertificaterequest-cleaner-controller",
-    "resource-claim-controller",
-    "selinux-warning-controller",
-    "service-cidr-controller",
-    "service-lb-controller",
-    "storage-version-migrator-controller",
-    "storageversion-garbage-collector-controller",
-    "token-cleaner-controller",
-    "ttl-controller",
-    "validatingadmissionpolicy-status-controller",
-    "volumeattributesclass-protection-controller",
+/// Upstream's controllers that are not implemented: name and older names. Their names are accepted, so that lists
+/// written for upstream work, and a warning tells that nothing runs.
+const ABSENT: &[(&str, &[&str])] = &[
+    ("bootstrap-signer-controller", &["bootstrapsigner"]),
+    ("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"]),
+    ("device-taint-eviction-controller", &[]),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[]),
+    ("legacy-serviceaccount-token-cleaner-controller", &["legacy-service-account-token-cleaner"]),
+    ("node-route-controller", &["route"]),
+    ("persistentvolume-attach-detach-controller", &["attachdetach"]),
+    ("persistentvolume-expander-controller", &["persistentvolume-expander"]),
+    ("podcertificaterequest-cleaner-controller", &[]),
+    ("podgroup-protection-controller", &[]),
+    ("resourceclaim-controller", &["resource-claim-controller"]),
+    ("resourcepoolstatusrequest-controller", &[]),
+    ("selinux-warning-controller", &[]),
+    ("service-ca-certificate-publisher-controller", &["service-ca-cert-publisher"]),
+    ("service-cidr-controller", &[]),
+    ("service-lb-controller", &["service"]),
+    ("storage-version-migrator-controller", &["svm"]),
+    ("storageversion-garbage-collector-controller", &["storage-version-gc"]),
+    ("token-cleaner-controller", &["tokencleaner"]),
+    ("ttl-controller", &["ttl"]),
+    ("validatingadmissionpolicy-status-controller", &[]),
 ];
 
 const fn row(name: &'static str, aliases: &'static [&'static str], start: Start) -> Row {
@@ -177,8 +178,17 @@ impl Row {
     }
 
     fn is(&self, name: &str) -> bool {
-        self.name == name || self.aliases.contains(&name)
+        is_called(name, self.name, self.aliases)
     }
+}
+
+fn is_called(word: &str, name: &str, aliases: &[&str]) -> bool {
+    name == word || aliases.contains(&word)
+}
+
+/// Upstream's name of a controller that is not implemented.
+fn find_absent(word: &str) -> Option<&'static str> {
+    ABSENT.iter().find(|(name, aliases)| is_called(word, name, aliases)).map(|(name, _)| *name)
 }
 
 /// The rows that `--controllers` asks for.
@@ -186,7 +196,11 @@ pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
     let words: BTreeSet<&str> = list.iter().map(|w| w.trim()).filter(|w| !w.is_empty()).collect();
     for word in &words {
         let name = word.strip_prefix('-').unwrap_or(word);
-        if name != "*" && !ABSENT.contains(&name) && !TABLE.iter().any(|r| r.is(name)) {
+        if let Some(controller) = find_absent(name) {
+            if *word == name {
+                tracing::warn!(controller, "--controllers names a controller that is not implemented; it does not run");
+            }
+        } else if name != "*" && !TABLE.iter().any(|r| r.is(name)) {
             let near = base_cli::nearest(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
             bail!("--controllers names {name:?}, which is not known; the nearest known one is {near:?}");
         }
@@ -213,5 +227,40 @@ mod tests {
         assert_eq!(names(&["*", "-namespace"]).len(), TABLE.len() - 1);
         assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
         assert!(enabled(&["nonsense".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn lists_written_for_upstream_are_accepted() {
+        let kubeadm = ["*", "bootstrapsigner", "tokencleaner"];
+        let others = [
+            "resourceclaim-controller",
+            "resource-claim-controller",
+            "attachdetach",
+            "persistentvolume-expander",
+            "-ttl",
+            "-route",
+            "-service",
+            "-cloud-node-lifecycle",
+            "legacy-service-account-token-cleaner",
+            "storage-version-gc",
+            "svm",
+            "podgroup-protection-controller",
+            "resourcepoolstatusrequest-controller",
+            "service-ca-cert-publisher",
+        ];
+        for words in [&kubeadm[..], &others[..]] {
+            let list: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert!(enabled(&list).is_ok(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_listed_once() {
+        let rows = TABLE.iter().flat_map(|row| std::iter::once(row.name).chain(row.aliases.iter().copied()));
+        let absent = ABSENT.iter().flat_map(|(name, aliases)| std::iter::once(*name).chain(aliases.iter().copied()));
+        let mut seen = BTreeSet::new();
+        for name in rows.chain(absent) {
+            assert!(seen.insert(name), "{name}");
+        }
     }
 }

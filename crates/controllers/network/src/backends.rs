@@ -133,15 +133,16 @@ pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) 
         {
             return;
         }
-        let states: Vec<_> = old.into_iter().chain(new).collect();
-        let namespace = event.object().namespace();
-        for service in services.within(namespace) {
-            let Some(selector) = selector(&service) else { continue };
-            if states.iter().any(|pod| labels::matches_map(selector, pod.meta().labels.as_ref())) {
-                queue.add(service.key());
-            }
-        }
+        let states = old.into_iter().chain(new);
+        states.flat_map(|pod| services_of(pod, &services)).for_each(|key| queue.add(key));
     }
+}
+
+/// The keys of the Services that select a pod.
+pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
+    let labels = pod.meta().labels.as_ref();
+    let selects = |service: &Arc<Service>| selector(service).is_some_and(|s| labels::matches_map(s, labels));
+    services.within(pod.namespace()).iter().filter(|s| selects(s)).map(|s| s.key()).collect()
 }
 
 /// Whether a change of a pod can change an endpoint.

@@ -107,23 +107,30 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
     }
     let mut fresh: Vec<_> = wanted.into_values().cloned().collect();
     plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
-    for (_, stay, _) in plans.iter_mut().filter(|(_, stay, _)| !stay.is_empty()) {
-        let room = FULL.saturating_sub(stay.len()).min(fresh.len());
-        stay.extend(fresh.drain(..room));
-    }
-    for (_, stay, _) in plans.iter_mut().filter(|(_, stay, _)| stay.is_empty()) {
-        stay.extend(fresh.drain(..FULL.min(fresh.len())));
+    // Slices with endpoints first.
+    for emptied in [false, true] {
+        for (_, stay, changed) in plans.iter_mut().filter(|(_, stay, _)| stay.is_empty() == emptied) {
+            let room = FULL.saturating_sub(stay.len()).min(fresh.len());
+            *changed |= room > 0;
+            stay.extend(fresh.drain(..room));
+        }
     }
     while !fresh.is_empty() {
         plans.push((None, fresh.drain(..FULL.min(fresh.len())).collect(), true));
     }
     let mut count = 0;
-    for (slice, endpoints, _) in plans {
+    for (slice, endpoints, changed) in plans {
         if endpoints.is_empty() {
             actions.extend(slice.map(|s| Action::delete(s.as_ref())));
         } else {
             count += 1;
-            actions.extend(write(common, group, endpoints, slice));
+            // What is the same is written only for its labels or ports, and its endpoints are not compared again.
+            let same_face = |s: &Arc<EndpointSlice>| {
+                s.metadata.labels.as_ref() == Some(&common.labels) && s.ports.as_deref() == Some(&group.ports[..])
+            };
+            if changed || !slice.as_ref().is_some_and(same_face) {
+                actions.extend(write(common, group, endpoints, slice));
+            }
         }
     }
     count

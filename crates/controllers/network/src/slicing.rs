@@ -1,6 +1,6 @@
 //! EndpointSlices of Services with a selector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -148,10 +148,12 @@ struct EndpointSliceController {
 pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
-    let pods = setup.informers.of::<Pod>().index_namespace().on(backends::on_pod(&queue, &services)).cache();
+    let pods = setup.informers.of::<Pod>().index_namespace().index(pods::BY_NODE, pods::by_node);
+    let pods = pods.on(backends::on_pod(&queue, &services)).cache();
     let slices = slice_cache(setup, &queue, MANAGER);
-    let changed = (queue.clone(), services.clone());
-    let nodes = setup.informers.of::<Node>().on(move |event| on_node(event, &changed.0, &changed.1)).cache();
+    let changed = (queue.clone(), services.clone(), pods.clone());
+    let nodes =
+        setup.informers.of::<Node>().on(move |event| on_node(event, &changed.0, &changed.1, &changed.2)).cache();
     let controller = EndpointSliceController { services, pods, nodes, slices };
     setup.decide("endpointslice-controller", workers, queue, controller);
 }
@@ -174,16 +176,16 @@ pub fn slice_cache(setup: &mut Setup, queue: &Queue, manager: &'static str) -> C
     kind.cache()
 }
 
-/// A node that changes its zone changes the endpoints on it.
-fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>) {
+/// A node that changes its zone changes the endpoints on it, and only those: a new node has none.
+fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nodes: &Cache<Pod>) {
     let moved = match event {
         Event::Applied { old, new } => old.as_ref().and_then(|o| o.label(ZONE)) != new.label(ZONE),
         Event::Deleted(_) => false,
     };
     if moved {
-        for service in services.list() {
-            queue.add(service.key());
-        }
+        let here = on_nodes.by(pods::BY_NODE, event.object().name());
+        let keys: BTreeSet<_> = here.iter().flat_map(|pod| backends::services_of(pod, services)).collect();
+        keys.into_iter().for_each(|key| queue.add(key));
     }
 }
 

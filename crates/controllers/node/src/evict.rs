@@ -12,8 +12,6 @@ use serde_json::json;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time};
 
-use crate::lifecycle::on_node_index;
-
 /// Decides whether one pod must leave its node.
 pub fn reconcile(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
     if pod.deleting() || pods::is_terminal(pod) {
@@ -97,7 +95,7 @@ impl Eviction {
 pub fn taint_eviction(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let waiting = queue.clone();
-    let kind = setup.informers.of::<Pod>().index("node", on_node_index).on(move |event| {
+    let kind = setup.informers.of::<Pod>().index(pods::BY_NODE, pods::by_node).on(move |event| {
         if let Event::Applied { old, new } = event
             && !pods::node_name(new).is_empty()
             && old.as_ref().is_none_or(|o| pods::node_name(o) != pods::node_name(new) || o.spec != new.spec)
@@ -112,7 +110,7 @@ pub fn taint_eviction(setup: &mut Setup, workers: usize) {
         let taints = |n: &Node| n.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
         let before = old.as_ref().map(|o| taints(o)).unwrap_or_default();
         if before != taints(new) {
-            known.by("node", new.name()).iter().for_each(|p| waiting.add(p.key()));
+            known.by(pods::BY_NODE, new.name()).iter().for_each(|p| waiting.add(p.key()));
         }
     });
     let nodes = nodes.cache();

@@ -1,6 +1,7 @@
 //! Pod networks of nodes: each gets a free subnet of the cluster's range.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use client::Event;
 use ipnet::IpNet;
@@ -9,24 +10,11 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Decide, Queue, Setup, Target, reference, wake};
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, reference, wake};
 
-/// A cluster range and the size of a node's share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// The cluster's range (`--cluster-cidr`).
-    pub cluster: IpNet,
-    /// Prefix length of a node's subnet (`--node-cidr-mask-size`).
-    pub mask: u8,
-}
+pub use pool::{Pool, Range};
 
-impl Range {
-    /// The first subnet that overlaps nothing in `taken`.
-    pub fn free(&self, taken: &HashSet<IpNet>) -> Option<IpNet> {
-        let overlaps = |net: &IpNet| taken.iter().any(|t| t.contains(net) || net.contains(t));
-        self.cluster.subnets(self.mask).ok()?.find(|net| !overlaps(net))
-    }
-}
+mod pool;
 
 /// The subnets a node has.
 fn held(node: &Node) -> Vec<IpNet> {
@@ -37,57 +25,90 @@ fn held(node: &Node) -> Vec<IpNet> {
     found
 }
 
-struct Ipam {
-    nodes: Cache<Node>,
-    ranges: Vec<Range>,
-    /// What was given out and may not be in the cache yet.
-    given: Mutex<HashMap<String, Vec<IpNet>>>,
+/// The pools of all families and what each node has of them. What was given out counts at once; what nodes show
+/// replaces it.
+#[derive(Debug)]
+struct Allocations {
+    pools: Vec<Pool>,
+    by_node: HashMap<String, Vec<IpNet>>,
 }
 
-/// Sets up node IPAM.
-pub fn ipam(setup: &mut Setup, ranges: Vec<Range>) {
-    let queue = Queue::new();
-    let waiting = queue.clone();
-    let nodes = setup.informers.of::<Node>().on(move |event| {
-        let gone = matches!(event, Event::Deleted(_));
-        if gone || held(event.object()).is_empty() {
-            wake::itself::<Node>(&waiting)(event);
+impl Allocations {
+    /// All of `ranges` is free but for what overlaps `services`.
+    fn new(ranges: &[Range], services: &[IpNet]) -> Self {
+        let mut pools: Vec<_> = ranges.iter().map(|range| Pool::new(*range)).collect();
+        for pool in &mut pools {
+            services.iter().for_each(|net| pool.occupy(*net));
         }
-    });
-    let nodes = nodes.cache();
-    setup.decide("node-controller", 1, queue, Ipam { nodes, ranges, given: Mutex::default() });
-}
+        Self { pools, by_node: HashMap::new() }
+    }
 
-impl Ipam {
-    fn allocate(&self, name: &str) -> Option<Vec<IpNet>> {
-        let mut given = self.given.lock();
-        if let Some(nets) = given.get(name) {
+    /// Notes what a node has; a node without subnets keeps what was given to it.
+    fn observe(&mut self, name: &str, nets: Vec<IpNet>) {
+        if nets.is_empty() || self.by_node.get(name) == Some(&nets) {
+            return;
+        }
+        self.release(name);
+        for pool in &mut self.pools {
+            nets.iter().for_each(|net| pool.occupy(*net));
+        }
+        self.by_node.insert(name.to_owned(), nets);
+    }
+
+    fn release(&mut self, name: &str) {
+        let nets = self.by_node.remove(name).unwrap_or_default();
+        for pool in &mut self.pools {
+            nets.iter().for_each(|net| pool.release(*net));
+        }
+    }
+
+    /// A subnet of each pool; none if one of them is exhausted.
+    fn allocate(&mut self, name: &str) -> Option<Vec<IpNet>> {
+        if let Some(nets) = self.by_node.get(name) {
             return Some(nets.clone());
         }
-        let mut taken: HashSet<IpNet> = self.nodes.list().iter().flat_map(|n| held(n)).collect();
-        taken.extend(given.values().flatten());
-        let mut nets = Vec::new();
-        for range in &self.ranges {
-            let net = range.free(&taken)?;
-            nets.push(net);
-        }
-        given.insert(name.to_owned(), nets.clone());
+        let nets = self.pools.iter_mut().map(Pool::free).collect::<Option<Vec<_>>>()?;
+        self.observe(name, nets.clone());
         Some(nets)
     }
 }
 
+struct Ipam {
+    nodes: Cache<Node>,
+    allocations: Arc<Mutex<Allocations>>,
+}
+
+/// Sets up node IPAM. Subnets that overlap the `services` ranges are not given out.
+pub fn ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
+    let queue = Queue::new();
+    let allocations = Arc::new(Mutex::new(Allocations::new(ranges, services)));
+    let (waiting, books) = (queue.clone(), allocations.clone());
+    let nodes = setup.informers.of::<Node>().on(move |event| {
+        let node = event.object();
+        match event {
+            Event::Deleted(_) => books.lock().release(node.name()),
+            Event::Applied { .. } => books.lock().observe(node.name(), held(node)),
+        }
+        if held(node).is_empty() {
+            wake::itself::<Node>(&waiting)(event);
+        }
+    });
+    let nodes = nodes.cache();
+    setup.decide("node-controller", 1, queue, Ipam { nodes, allocations });
+}
+
 impl Decide for Ipam {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(node) = self.nodes.get(key) else {
-            self.given.lock().remove(key);
-            return Vec::new();
-        };
+        let Some(node) = self.nodes.get(key) else { return Vec::new() };
         if !held(&node).is_empty() {
             return Vec::new();
         }
-        let Some(nets) = self.allocate(key) else {
+        let Some(nets) = self.allocations.lock().allocate(key) else {
             let text = format!("Node {key} status is now: CIDRNotAvailable");
-            return vec![Action::event(&reference(node.as_ref()), "CIDRNotAvailable", text)];
+            return vec![
+                Action::event(&reference(node.as_ref()), "CIDRNotAvailable", text),
+                Action::Requeue(EXHAUSTED),
+            ];
         };
         let texts: Vec<_> = nets.iter().map(IpNet::to_string).collect();
         let patch = json!({ "spec": { "podCIDR": texts.first(), "podCIDRs": texts } });
@@ -95,22 +116,26 @@ impl Decide for Ipam {
     }
 }
 
+/// When to look again for a node that got no subnet: other nodes may have gone.
+const EXHAUSTED: std::time::Duration = std::time::Duration::from_secs(10);
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
     #[test]
-    fn first_free_subnet() {
+    fn subnets_are_given_once_and_service_ranges_never() {
         let range = Range { cluster: "10.1.0.0/22".parse().unwrap(), mask: 24 };
-        let mut taken = HashSet::new();
-        for expect in ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24"] {
-            let net = range.free(&taken).unwrap();
-            assert_eq!(net.to_string(), expect);
-            taken.insert(net);
-        }
-        assert_eq!(range.free(&taken), None);
-        let wide = HashSet::from(["10.1.0.0/23".parse().unwrap()]);
-        assert_eq!(range.free(&wide).unwrap().to_string(), "10.1.2.0/24");
+        let mut all = Allocations::new(&[range], &["10.1.1.128/25".parse().unwrap()]);
+        let mut next = |name: &str| all.allocate(name).map(|nets| nets[0].to_string());
+        assert_eq!(next("a").as_deref(), Some("10.1.0.0/24"));
+        assert_eq!(next("b").as_deref(), Some("10.1.2.0/24"));
+        assert_eq!(next("a").as_deref(), Some("10.1.0.0/24"), "what is given stays");
+        assert_eq!(next("c").as_deref(), Some("10.1.3.0/24"));
+        assert_eq!(next("d"), None);
+        all.release("b");
+        all.observe("a", vec!["10.1.2.0/24".parse().unwrap()]);
+        assert_eq!(all.allocate("d").unwrap()[0].to_string(), "10.1.0.0/24");
     }
 }

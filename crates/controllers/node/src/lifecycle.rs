@@ -52,7 +52,8 @@ pub fn reconcile(view: &View<'_>) -> Vec<Action> {
     let silent = time::until(view.heard + view.grace, view.now).is_zero();
     let mut node = view.node.clone();
     let mut actions = Vec::new();
-    if silent && conditions::mark_unknown(&mut node, view.now) {
+    let marked = silent && conditions::mark_unknown(&mut node, view.now);
+    if marked {
         actions.push(Action::update_status(&node));
     }
     let was_ready = condition(view.node, "Ready").is_none_or(|c| c.status == "True");
@@ -64,24 +65,19 @@ pub fn reconcile(view: &View<'_>) -> Vec<Action> {
         }
         actions.extend(view.pods.iter().filter_map(|p| unready(p, view.now)));
     }
-    let wanted = taints::wanted(&node, view.light, view.now);
+    // The list of taints is replaced as a whole, so the patch names the version that it was computed from: taints that
+    // others set meanwhile would be lost. A status write changes the version; the taints follow in the pass that its
+    // event causes.
+    let wanted = taints::wanted(&node, view.light, view.now).filter(|_| !marked);
     if let Some(wanted) = wanted {
-        let version = (!silent).then(|| node.meta().resource_version.clone()).flatten();
-        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": wanted } });
-        actions.push(Action::merge(Target::of(&node), strip_null_version(patch)).ignore_absent());
+        let patch =
+            json!({ "metadata": { "resourceVersion": node.meta().resource_version }, "spec": { "taints": wanted } });
+        actions.push(Action::merge(Target::of(&node), patch).ignore_absent());
     }
     if !silent {
         actions.push(Action::Requeue(time::until(view.heard + view.grace, view.now) + Duration::from_millis(100)));
     }
     actions
-}
-
-fn strip_null_version(mut patch: serde_json::Value) -> serde_json::Value {
-    let absent = patch.pointer("/metadata/resourceVersion").is_some_and(serde_json::Value::is_null);
-    if let Some(map) = patch.as_object_mut().filter(|_| absent) {
-        map.remove("metadata");
-    }
-    patch
 }
 
 /// A pod on a node that is not ready can't be ready.
@@ -116,13 +112,8 @@ pub fn lifecycle(setup: &mut Setup, patience: Patience) {
     let (ear, waiting, known) = (heard.clone(), queue.clone(), nodes.clone());
     let leases = ListParams::default().fields("metadata.namespace=kube-node-lease");
     let _ = setup.informers.selected::<Lease>(leases).on(move |event| on_lease(event, &ear, &waiting, &known));
-    let pods = setup.informers.of::<Pod>().index("node", on_node_index).cache();
+    let pods = setup.informers.of::<Pod>().index(pods::BY_NODE, pods::by_node).cache();
     setup.decide("node-controller", 1, queue, Lifecycle { nodes, pods, heard, patience });
-}
-
-/// Pods by the node they are bound to.
-pub fn on_node_index(pod: &Pod) -> Vec<String> {
-    Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty()).into_iter().collect()
 }
 
 fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
@@ -174,7 +165,7 @@ impl Decide for Lifecycle {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         let Some(node) = self.nodes.get(key) else { return Vec::new() };
         let heard = self.heard.lock().get(key).copied().unwrap_or(now);
-        let pods = self.pods.by("node", key);
+        let pods = self.pods.by(pods::BY_NODE, key);
         reconcile(&View { node: &node, heard, grace: self.grace(&node), light: self.light(now), pods: &pods, now })
     }
 }

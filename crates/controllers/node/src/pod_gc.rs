@@ -9,8 +9,6 @@ use serde_json::json;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time};
 
-use crate::lifecycle::on_node_index;
-
 /// How long a node may be missing before its pods are taken for orphans.
 const QUARANTINE: Duration = Duration::from_secs(40);
 /// The key that stands for the count of ended pods.
@@ -62,7 +60,7 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
     let (waiting, gone) = (queue.clone(), queue.clone());
     let nodes = setup.informers.of::<Node>().cache();
     let known = nodes.clone();
-    let kind = setup.informers.of::<Pod>().index("node", on_node_index).on(move |event| {
+    let kind = setup.informers.of::<Pod>().index(pods::BY_NODE, pods::by_node).on(move |event| {
         let Event::Applied { old, new } = event else { return };
         let node = pods::node_name(new);
         if node.is_empty() && new.deleting() {
@@ -78,7 +76,7 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
     let on_node = pods.clone();
     let _ = setup.informers.of::<Node>().on(move |event| {
         if let Event::Deleted(node) = event {
-            on_node.by("node", node.name()).iter().for_each(|p| gone.add_after(p.key(), QUARANTINE));
+            on_node.by(pods::BY_NODE, node.name()).iter().for_each(|p| gone.add_after(p.key(), QUARANTINE));
         }
     });
     setup.decide("pod-garbage-collector", 1, queue, PodGc { pods, nodes, threshold });

@@ -100,6 +100,9 @@ pub enum Action {
     /// Writes that do not depend on each other: sent in growing groups, ended by the first group
     /// with a failure.
     Batch(Vec<Write>),
+    /// Ends the pass unless the object still exists under its UID and is not being deleted, as the API server has it:
+    /// caches of two kinds are not ordered among each other.
+    Confirm(Target),
     /// An event on its own.
     Event(Note),
     /// Look at the key again after this long.
@@ -230,7 +233,7 @@ impl Action {
         match &mut self {
             Self::Write(write) => change(write),
             Self::Batch(writes) => writes.iter_mut().for_each(change),
-            Self::Event(_) | Self::Requeue(_) => {}
+            Self::Confirm(_) | Self::Event(_) | Self::Requeue(_) => {}
         }
         self
     }
@@ -267,6 +270,7 @@ pub fn describe(actions: &[Action]) -> Vec<String> {
         .flat_map(|action| match action {
             Action::Write(w) => vec![one(w)],
             Action::Batch(all) => all.iter().map(one).collect(),
+            Action::Confirm(target) => vec![format!("confirm {} {}", target.kind, target.name)],
             Action::Event(n) => vec![format!("event {} {}", n.reason, n.message)],
             Action::Requeue(after) => vec![format!("requeue {}s", after.as_secs())],
         })

@@ -1,7 +1,8 @@
 //! Adoption and release: which objects belong to a controller, by selector and owner reference.
 //!
 //! An orphan that matches is adopted, an owned object that no longer matches is released, and what
-//! another controller owns is left alone. A controller that is being deleted changes nothing.
+//! another controller owns is left alone. A controller that is being deleted changes nothing; before
+//! the first adoption the API server is asked, because the cache may not show the deletion yet.
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub fn claim<O: Object, K: Object>(
     finalizers: &[&str],
 ) -> Claim<K> {
     let mut out = Claim { owned: Vec::new(), actions: Vec::new() };
+    let mut confirmed = false;
     for item in candidates {
         let matched = labels::matches(selector, item.meta().labels.as_ref()) && adoptable(item);
         match item.controller() {
@@ -42,6 +44,10 @@ pub fn claim<O: Object, K: Object>(
             }
             None => {
                 if matched && !owner.deleting() && !item.deleting() && !labels::is_empty(selector) {
+                    if !confirmed {
+                        out.actions.push(Action::Confirm(Target::of(owner)));
+                        confirmed = true;
+                    }
                     out.actions.push(adopt(owner, item.as_ref(), finalizers));
                     out.owned.push(item.clone());
                 }
@@ -97,6 +103,7 @@ mod tests {
         let got = claim(&rs, &selector, &pods, |_| true, &[]);
         let names: Vec<_> = got.owned.iter().map(|p| p.name()).collect();
         assert_eq!(names, ["mine", "orphan"]);
-        assert_eq!(got.actions.len(), 2);
+        let actions = crate::action::describe(&got.actions);
+        assert_eq!(actions, ["confirm ReplicaSet r", "patch Pod orphan", "patch Pod stray"]);
     }
 }

@@ -99,13 +99,13 @@ impl Setup {
         self.register(name, workers, queue, Logic::Decide(Arc::new(logic)));
     }
 
-    /// Registers a pure controller that writes as the process itself: those that the accounts of others
+    /// Registers a controller that reads and writes as the process itself: those that the accounts of others
     /// depend on have no account of their own.
-    pub fn decide_as_process(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Decide) {
+    pub fn drive_as_process(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
         let root = Accounts::new(self.client.clone(), false);
         let recorder = Recorder::new(self.client.clone(), name, "");
         let executor = Executor::new(Arc::new(root.of(name)), recorder);
-        let logic = Logic::Decide(Arc::new(logic));
+        let logic = Logic::Drive(Arc::new(logic));
         let needs = self.informers.take_touched();
         self.registered.push(Registered { name, workers, queue, logic, executor, needs });
     }
@@ -127,8 +127,8 @@ impl Setup {
         self.registered.push(Registered { name, workers, queue, logic, executor, needs });
     }
 
-    /// Runs everything until `stop`. A controller begins when the kinds it reads are listed, whatever
-    /// becomes of other kinds.
+    /// Runs everything until `stop`, which also aborts passes in progress: after a lost lease another process writes.
+    /// A controller begins when the kinds it reads are listed, whatever becomes of other kinds.
     pub async fn run(mut self, stop: CancellationToken) {
         let view = self.informers.view();
         let ready = self.informers.start(&self.tasks, &stop);
@@ -153,16 +153,20 @@ impl Setup {
         });
         for _ in 0..controller.workers.max(1) {
             let (worker, ready, stop) = (worker.clone(), ready.clone(), stop.clone());
-            self.tasks.spawn(controller.name, async move {
+            self.tasks.spawn_critical(controller.name, async move {
+                let work = async {
+                    ready.await;
+                    worker.run().await;
+                };
                 tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = ready => {}
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = work => {}
                 }
-                worker.run().await;
             });
         }
         let (queue, stop) = (controller.queue, stop.clone());
-        self.tasks.spawn(controller.name, async move {
+        self.tasks.spawn_critical(controller.name, async move {
             stop.cancelled().await;
             queue.close();
         });
@@ -182,25 +186,24 @@ struct Worker {
 impl Worker {
     async fn run(self: Arc<Self>) {
         while let Some(key) = self.queue.next().await {
-            if self.caught_up(&key) {
-                self.pass(&key).await;
-            } else {
-                self.queue.add_after(key.clone(), Duration::from_millis(20));
+            match self.lag(&key) {
+                None => self.pass(&key).await,
+                Some(again) => self.queue.add_after(key.clone(), again),
             }
             self.queue.done(&key);
         }
     }
 
-    /// Whether the caches show what the last pass wrote.
-    fn caught_up(&self, key: &str) -> bool {
+    /// When to look again if the caches do not show yet what the last pass wrote.
+    fn lag(&self, key: &str) -> Option<Duration> {
         let mut all = self.pending.lock();
-        let Some(waiting) = all.get_mut(key) else { return true };
+        let waiting = all.get_mut(key)?;
         waiting.retain(|p| !p.settled(&self.view));
-        let done = waiting.is_empty();
-        if done {
+        let again = waiting.iter().map(Pending::next_look).min();
+        if again.is_none() {
             all.remove(key);
         }
-        done
+        again
     }
 
     async fn pass(&self, key: &str) {

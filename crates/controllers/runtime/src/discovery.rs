@@ -1,5 +1,7 @@
 //! Which resources the server has, as its discovery documents say.
 
+use std::collections::HashSet;
+
 use client::{ApiResource, Client, Error, Request};
 use serde::Deserialize;
 
@@ -26,6 +28,60 @@ pub struct Discovered {
     pub resources: Vec<Served>,
     /// Groups that could not be read, as text.
     pub failures: Vec<String>,
+    /// Group and plural of each resource.
+    known: HashSet<(String, String)>,
+}
+
+/// Aggregated discovery, and what servers without it answer with.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+#[derive(Deserialize)]
+struct Aggregated {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    items: Vec<AggregatedGroup>,
+}
+
+#[derive(Deserialize)]
+struct AggregatedGroup {
+    #[serde(default)]
+    metadata: Named,
+    /// The preferred one first.
+    #[serde(default)]
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Default, Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedVersion {
+    version: String,
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedResource {
+    resource: String,
+    response_kind: Option<KindName>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct KindName {
+    #[serde(default)]
+    kind: String,
 }
 
 #[derive(Deserialize)]
@@ -65,28 +121,32 @@ struct Row {
     verbs: Vec<String>,
 }
 
-/// Reads discovery. A group that fails is named in the result; a server that fails is an error.
+/// Reads discovery: two requests to a server that has aggregated discovery, one for each version of each group to an
+/// older one. A group that fails is named in the result; a server that fails is an error.
 pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
+    for path in ["/api", "/apis"] {
+        let document: Aggregated = client.request(Request::get(path).accept(AGGREGATED)).await?;
+        if document.kind != "APIGroupDiscoveryList" {
+            return discover_by_version(client).await;
+        }
+        document.items.into_iter().for_each(|group| found.add_group(group));
+    }
+    Ok(found)
+}
+
+async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
+    let mut found = Discovered::default();
     let core: ResourceList = client.request(Request::get("/api/v1")).await?;
-    found.resources.extend(rows("", "v1", core));
+    rows("", "v1", core).for_each(|served| found.add(served));
     let groups: GroupList = client.request(Request::get("/apis")).await?;
     for group in groups.groups {
-        // A resource that only an older version has is still content.
         let mut versions: Vec<_> = group.preferred_version.into_iter().collect();
         versions.extend(group.versions);
         for version in versions {
             let path = format!("/apis/{}", version.group_version);
             match client.request::<ResourceList>(Request::get(path)).await {
-                Ok(list) => {
-                    for served in rows(&group.name, &version.version, list) {
-                        let known =
-                            |s: &Served| s.resource.group == group.name && s.resource.plural == served.resource.plural;
-                        if !found.resources.iter().any(known) {
-                            found.resources.push(served);
-                        }
-                    }
-                }
+                Ok(list) => rows(&group.name, &version.version, list).for_each(|served| found.add(served)),
                 Err(error) => found.failures.push(format!("{}: {error}", version.group_version)),
             }
         }
@@ -94,18 +154,116 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     Ok(found)
 }
 
-fn rows(group: &str, version: &str, list: ResourceList) -> Vec<Served> {
-    let plain = list.resources.into_iter().filter(|r| !r.name.contains('/'));
-    plain
-        .map(|row| Served {
-            resource: ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                kind: row.kind,
-                plural: row.name,
-                namespaced: row.namespaced,
-            },
-            verbs: row.verbs,
+impl Discovered {
+    /// What a server gives that can't be read.
+    pub fn failed(error: &Error) -> Self {
+        Self { failures: vec![error.to_string()], ..Self::default() }
+    }
+
+    /// Adds a resource unless a preferred version of its group has it: one that only an older version has counts too.
+    fn add(&mut self, served: Served) {
+        let id = (served.resource.group.clone(), served.resource.plural.clone());
+        if self.known.insert(id) {
+            self.resources.push(served);
+        }
+    }
+
+    fn add_group(&mut self, group: AggregatedGroup) {
+        for version in group.versions {
+            if version.freshness == "Stale" {
+                self.failures.push(format!("{}/{}: its server does not answer", group.metadata.name, version.version));
+            }
+            for row in version.resources {
+                let kind = row.response_kind.unwrap_or_default();
+                self.add(Served {
+                    resource: ApiResource {
+                        group: group.metadata.name.clone(),
+                        version: version.version.clone(),
+                        kind: kind.kind,
+                        plural: row.resource,
+                        namespaced: row.scope == "Namespaced",
+                    },
+                    verbs: row.verbs,
+                });
+            }
+        }
+    }
+}
+
+fn rows(group: &str, version: &str, list: ResourceList) -> impl Iterator<Item = Served> {
+    let plain = list.resources.into_iter().filter(|row| !row.name.contains('/'));
+    plain.map(move |row| Served {
+        resource: ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: row.kind,
+            plural: row.name,
+            namespaced: row.namespaced,
+        },
+        verbs: row.verbs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::testing::serve;
+
+    fn names(found: &Discovered) -> Vec<String> {
+        let name = |s: &Served| format!("{}/{} {}", s.resource.group, s.resource.version, s.resource.plural);
+        found.resources.iter().map(name).collect()
+    }
+
+    #[tokio::test]
+    async fn aggregated_discovery_takes_two_requests() {
+        let (client, requests) = serve(|request| {
+            let document = match request {
+                "GET /api" => {
+                    r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"creationTimestamp":null},"versions":
+                    [{"version":"v1","freshness":"Current","resources":[{"resource":"pods","scope":"Namespaced",
+                    "responseKind":{"group":"","version":"v1","kind":"Pod"},"verbs":["get","list"]}]}]}]}"#
+                }
+                _ => {
+                    r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"x.io"},"versions":[
+                    {"version":"v2","freshness":"Current","resources":[{"resource":"as","scope":"Cluster",
+                    "responseKind":{"kind":"A"},"verbs":["get"]}]},
+                    {"version":"v1","freshness":"Current","resources":[{"resource":"as","scope":"Cluster",
+                    "responseKind":{"kind":"A"},"verbs":["get"]},{"resource":"bs","scope":"Namespaced",
+                    "responseKind":{"kind":"B"},"verbs":["get"]}]}]},
+                    {"metadata":{"name":"y.io"},"versions":[{"version":"v1","freshness":"Stale"}]}]}"#
+                }
+            };
+            Some(document.to_owned())
         })
-        .collect()
+        .await
+        .unwrap();
+        let found = discover(&client).await.unwrap();
+        assert_eq!(names(&found), ["/v1 pods", "x.io/v2 as", "x.io/v1 bs"]);
+        assert!(found.resources[0].resource.namespaced && !found.resources[1].resource.namespaced);
+        assert_eq!(found.failures.len(), 1, "{:?}", found.failures);
+        assert_eq!(requests.lock().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn server_without_aggregated_discovery_is_read_version_by_version() {
+        let (client, _) = serve(|request| {
+            let document = match request {
+                "GET /api" => r#"{"kind":"APIVersions","versions":["v1"]}"#,
+                "GET /api/v1" => {
+                    r#"{"resources":[{"name":"pods","kind":"Pod","namespaced":true,"verbs":["get"]},
+                    {"name":"pods/log","kind":"Pod","namespaced":true,"verbs":["get"]}]}"#
+                }
+                "GET /apis" => {
+                    r#"{"kind":"APIGroupList","groups":[{"name":"x.io","versions":[
+                    {"groupVersion":"x.io/v1","version":"v1"}]}]}"#
+                }
+                _ => r#"{"resources":[{"name":"as","kind":"A","namespaced":false,"verbs":["get"]}]}"#,
+            };
+            Some(document.to_owned())
+        })
+        .await
+        .unwrap();
+        assert_eq!(names(&discover(&client).await.unwrap()), ["/v1 pods", "x.io/v1 as"]);
+    }
 }

@@ -4,16 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::events::{EventType as ClientEventType, Recorder};
-use client::{Body, Client, Error, Request};
+use client::{Body, Client, Error, PartialObject, Request};
 use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::action::{Action, EventType, Note, Verb, Write};
 use crate::credentials::Account;
 use crate::informers::View;
+use crate::object::{Meta, Target};
 
-/// How long a key waits for its own writes to come back before it goes on regardless.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a key waits for its own writes to come back before it goes on regardless: as long as upstream's
+/// expectations. Going on earlier makes a second set of pods when a watch lags under load.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Shortest and longest time between looks at the caches while a key waits.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A write that the caches have yet to show.
 #[derive(Clone, Debug)]
@@ -21,7 +27,7 @@ pub struct Pending {
     group: String,
     kind: String,
     what: Awaited,
-    until: Instant,
+    since: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -31,13 +37,26 @@ enum Awaited {
 }
 
 impl Pending {
-    /// Whether the caches show the write, or nobody waits for it any longer.
+    /// Whether the caches show the write, or the wait for it is over.
     pub fn settled(&self, view: &View) -> bool {
-        Instant::now() >= self.until
-            || match &self.what {
-                Awaited::Version(version) => view.reached(&self.group, &self.kind, *version),
-                Awaited::Gone { key, uid } => view.gone(&self.group, &self.kind, key, uid),
-            }
+        let shown = match &self.what {
+            Awaited::Version(version) => view.reached(&self.group, &self.kind, *version),
+            Awaited::Gone { key, uid } => view.gone(&self.group, &self.kind, key, uid),
+        };
+        let expired = !shown && self.since.elapsed() >= PATIENCE;
+        if expired {
+            tracing::warn!(
+                group = self.group,
+                kind = self.kind,
+                "a write did not show up in the cache; going on without it"
+            );
+        }
+        shown || expired
+    }
+
+    /// When to look at the caches again: soon after a write, more rarely while a watch lags.
+    pub fn next_look(&self) -> Duration {
+        (self.since.elapsed() / 4).clamp(LOOKS.0, LOOKS.1)
     }
 }
 
@@ -89,6 +108,7 @@ impl Executor {
             match action {
                 Action::Write(write) => Box::pin(self.write(*write, done)).await?,
                 Action::Batch(writes) => self.batch(writes, done).await?,
+                Action::Confirm(target) => self.confirm(&target).await?,
                 Action::Event(note) => self.record(&note),
                 Action::Requeue(after) => {
                     done.requeue = Some(done.requeue.map_or(after, |sooner| sooner.min(after)));
@@ -96,6 +116,21 @@ impl Executor {
             }
         }
         Ok(())
+    }
+
+    /// Reads the object from the API server.
+    ///
+    /// # Errors
+    /// It is gone, another one of the same name, or being deleted: a conflict with what the pass assumed.
+    async fn confirm(&self, target: &Target) -> Result<(), Error> {
+        let found: PartialObject = self.request(Request::get(target.path())).await?;
+        let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
+        if same && !found.deleting() {
+            return Ok(());
+        }
+        let message = format!("{} {} was deleted or is being deleted", target.kind, target.key());
+        let (reason, code) = (Some("Conflict".to_owned()), Some(409));
+        Err(Error::Api(Box::new(Status { message: Some(message), reason, code, ..Status::default() })))
     }
 
     /// Groups of 1, 2, 4 and so on: a server that refuses is not flooded, one that accepts is not slow.
@@ -157,8 +192,12 @@ impl Executor {
     }
 
     async fn send(&self, write: &Write) -> Result<Value, Error> {
+        self.request(request(write)?).await
+    }
+
+    async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
         let client = self.account.client().await?;
-        let result = client.request::<Value>(request(write)?).await;
+        let result = client.request::<T>(request).await;
         if let Err(error) = &result
             && error.is_unauthorized()
         {
@@ -210,7 +249,7 @@ fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
     } else {
         Awaited::Version(answer.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()?)
     };
-    Some(Pending { group: target.group.clone(), kind: target.kind.clone(), what, until: Instant::now() + PATIENCE })
+    Some(Pending { group: target.group.clone(), kind: target.kind.clone(), what, since: Instant::now() })
 }
 
 fn answer_name(write: &Write, answer: &Value) -> String {
@@ -218,4 +257,26 @@ fn answer_name(write: &Write, answer: &Value) -> String {
         return write.target.name.clone();
     }
     answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::informers::Informers;
+    use client::Config;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    #[test]
+    fn own_write_is_awaited_for_minutes_while_a_watch_lags() {
+        let mut informers = Informers::new(Client::new(Config::builder("http://127.0.0.1:1")));
+        informers.of::<ConfigMap>();
+        let view = informers.view();
+        let settled = |seconds| {
+            let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+            let what = Awaited::Version(5);
+            Pending { group: String::new(), kind: "ConfigMap".to_owned(), what, since }.settled(&view)
+        };
+        assert!(!settled(0) && !settled(60) && settled(301));
+    }
 }

@@ -1,13 +1,12 @@
 //! One informer a kind, shared by all controllers.
 //!
 //! Controllers name the kinds, indexes and handlers they need while they are set up; nothing runs
-//! before [`Informers::start`]. A kind nobody asked for is never listed. Each informer keeps a
-//! high-water mark of the resource versions it has seen: that is how a controller knows that its own
-//! writes have come back.
+//! before [`Informers::start`]. A kind nobody asked for is never listed. Each store knows up to which
+//! resource version it shows every change: that is how a controller knows that its own writes have
+//! come back.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base_task::Tasks;
@@ -35,6 +34,12 @@ impl<K> Clone for Cache<K> {
 }
 
 impl<K: Object> Cache<K> {
+    /// A cache of fixed content without indexes, for tests of decisions.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn fixed(objects: Vec<K>) -> Self {
+        Self { store: Arc::new(OnceLock::from(Store::fixed(objects, Vec::new()))) }
+    }
+
     /// The object of a key.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.store.get()?.get(key)
@@ -94,18 +99,13 @@ struct Slot<K: Object> {
     indexes: HashSet<&'static str>,
 }
 
-struct Marks<K> {
-    high: Arc<AtomicU64>,
-    cache: Cache<K>,
-}
-
-impl<K: Object> Seen for Marks<K> {
+impl<K: Object> Seen for Cache<K> {
     fn version(&self) -> u64 {
-        self.high.load(Ordering::Acquire)
+        self.store.get().map_or(0, Store::version)
     }
 
     fn holds(&self, key: &str, uid: &str) -> bool {
-        self.cache.get(key).is_some_and(|o| o.uid() == uid && !o.deleting())
+        self.get(key).is_some_and(|o| o.uid() == uid && !o.deleting())
     }
 }
 
@@ -200,13 +200,8 @@ impl Informers {
 
     fn add<K: Object>(&mut self, id: TypeId, params: ListParams) {
         let cache = Cache { store: Arc::new(OnceLock::new()) };
-        let high = Arc::new(AtomicU64::new(0));
-        let mark = high.clone();
-        let informer = Informer::new(self.client.api::<K>(), params).on_event(move |event: Event<K>| {
-            let version = event.object().meta().resource_version.as_deref().and_then(|v| v.parse().ok());
-            mark.fetch_max(version.unwrap_or(0), Ordering::AcqRel);
-        });
-        self.seen.insert(qualified(K::GROUP, K::KIND), Arc::new(Marks { high, cache: cache.clone() }));
+        let informer = Informer::new(self.client.api::<K>(), params);
+        self.seen.insert(qualified(K::GROUP, K::KIND), Arc::new(cache.clone()));
         self.slots.insert(id, Box::new(Slot { informer: Some(informer), cache, indexes: HashSet::new() }));
         let start: Starter = Box::new(move |slots, tasks, stop| {
             let slot = slots.remove(&id).and_then(|s| s.downcast::<Slot<K>>().ok());
@@ -215,7 +210,7 @@ impl Informers {
             };
             let (store, run) = informer.start(stop.clone());
             let _ = cache.store.set(store.clone());
-            tasks.spawn("informer", run);
+            tasks.spawn_critical("informer", run);
             Box::pin(async move { store.synced().await })
         });
         self.starters.push((id, start));

@@ -18,6 +18,8 @@ pub mod labels;
 mod metrics;
 mod object;
 pub mod pods;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod time;
 pub mod wake;
 

@@ -231,8 +231,11 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether two values mean the same: absent, null and empty are one.
-pub fn same<T: Serialize>(a: &T, b: &T) -> bool {
+/// Whether two values mean the same: absent, null and empty are one. Equal values are not written out for that.
+pub fn same<T: Serialize + PartialEq>(a: &T, b: &T) -> bool {
+    if a == b {
+        return true;
+    }
     let tree = |v: &T| serde_json::to_value(v).map(normalized).ok();
     tree(a) == tree(b)
 }

@@ -64,6 +64,14 @@ pub fn node_name(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
 }
 
+/// The index of pods by the node they are bound to, for [`by_node`].
+pub const BY_NODE: &str = "node";
+
+/// The values of a pod in the index [`BY_NODE`].
+pub fn by_node(pod: &Pod) -> Vec<String> {
+    Some(node_name(pod).to_owned()).filter(|name| !name.is_empty()).into_iter().collect()
+}
+
 /// Container restarts in all.
 pub fn restarts(pod: &Pod) -> i32 {
     let Some(status) = &pod.status else { return 0 };

@@ -9,7 +9,7 @@ mod rollout;
 mod status;
 mod wiring;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct View<'a> {
     pub set: &'a DaemonSet,
     /// Every node, and whether it shall and may run the pod.
     pub nodes: Vec<(Arc<Node>, nodes::Fit)>,
+    /// How many nodes shall run the pod; counted once, because limits are computed from it for each node.
+    pub desired: usize,
     /// The set's pods by node, oldest first.
     pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
     /// The hash of the present template.
@@ -60,11 +62,6 @@ impl View<'_> {
     /// The pods of one node.
     pub fn on(&self, node: &str) -> &[Arc<Pod>] {
         self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Nodes that shall run the pod.
-    pub fn desired(&self) -> usize {
-        self.nodes.iter().filter(|(_, fit)| fit.run).count()
     }
 }
 
@@ -99,9 +96,12 @@ pub fn reconcile(
     let collisions = set.status.as_ref().and_then(|s| s.collision_count);
     let latest = history::current(set, &spec.template, collisions, revisions);
     let digest = latest.revision.label(history::POD_LABEL).map(str::to_owned);
+    let judge = nodes::Judge::new(set);
+    let nodes: Vec<_> = all_nodes.iter().map(|n| (n.clone(), judge.fit(n))).collect();
     let view = View {
         set,
-        nodes: all_nodes.iter().map(|n| (n.clone(), nodes::fit(set, n))).collect(),
+        desired: nodes.iter().filter(|(_, fit)| fit.run).count(),
+        nodes,
         pods: by_node(&claim.owned),
         hash: digest.unwrap_or_else(|| hash::template(&spec.template, collisions)),
         now,
@@ -152,8 +152,8 @@ fn manage(view: &View<'_>) -> Plan {
             thin_out(view, here, &mut plan);
         }
     }
-    let known = |name: &str| view.nodes.iter().any(|(n, _)| n.name() == name);
-    for (_, left) in view.pods.iter().filter(|(name, _)| !known(name)) {
+    let known: HashSet<&str> = view.nodes.iter().map(|(node, _)| node.name()).collect();
+    for (_, left) in view.pods.iter().filter(|(name, _)| !known.contains(name.as_str())) {
         // The node is gone: a pod that was never bound would wait for it forever.
         plan.delete.extend(left.iter().filter(|p| !p.deleting() && pods::node_name(p).is_empty()).cloned());
     }

@@ -13,6 +13,7 @@ mod policy;
 mod retry;
 mod wiring;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,16 +117,18 @@ pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Acti
 }
 
 fn advance(view: &View<'_>) -> Vec<Action> {
-    let mut tally = count::tally(view);
-    let indexes = view.indexed().then(|| Indexes::of(view, &tally));
-    if let Some(indexes) = &indexes {
-        tally.succeeded = indexes.succeeded.len();
-    }
+    let indexes = view.indexed().then(|| Indexes::of(view));
+    let kept = indexes.as_ref().map(|indexes| retry::find_kept_pods(view, indexes)).unwrap_or_default();
+    let mut tally = count_pods(view, indexes.as_ref(), &kept);
     let mut status = view.old.clone();
     let mut actions = Vec::new();
     let mut requeue: Vec<Duration> = Vec::new();
     start(view, &mut status);
     let end = outcome::decide(view, &tally, indexes.as_ref());
+    if end.is_some() && !kept.is_empty() {
+        // No pod follows any more: all are counted.
+        tally = count_pods(view, indexes.as_ref(), &HashSet::new());
+    }
     let mut active = view.active().len();
     if end.is_some() {
         actions.extend(pods::stop(view, &view.active(), false));
@@ -148,6 +151,14 @@ fn advance(view: &View<'_>) -> Vec<Action> {
     requeue.extend(deadline(view, &status));
     actions.extend(requeue.into_iter().min().map(Action::Requeue));
     actions
+}
+
+fn count_pods(view: &View<'_>, indexes: Option<&Indexes>, kept: &HashSet<&str>) -> Tally {
+    let mut tally = count::tally(view, kept);
+    if let Some(indexes) = indexes {
+        tally.succeeded = indexes.succeeded.len();
+    }
+    tally
 }
 
 /// The clock of a Job that may run starts once.
@@ -184,8 +195,8 @@ fn fill(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize
     status.uncounted_terminated_pods = Some(tally.uncounted.clone());
     if let Some(indexes) = indexes {
         status.succeeded = some(indexes.succeeded.len());
-        status.completed_indexes = Some(indexes::format(&indexes.succeeded)).filter(|t| !t.is_empty());
-        let failed = indexes::format(&indexes.failed);
+        status.completed_indexes = Some(indexes.succeeded.to_string()).filter(|t| !t.is_empty());
+        let failed = indexes.failed.to_string();
         status.failed_indexes = view.spec.backoff_limit_per_index.map(|_| failed);
     }
 }

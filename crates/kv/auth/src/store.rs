@@ -61,14 +61,21 @@ pub enum AuthError {
 }
 
 /// Everything about who may do what.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Auth {
     /// Whether it is enforced.
     pub enabled: bool,
-    /// Grows with every change.
+    /// Grows with every change of users and roles, and when it is switched off; 1 in the beginning, as with etcd. Signed tokens
+    /// name it.
     pub revision: u64,
     users: BTreeMap<String, User>,
     roles: BTreeMap<String, Role>,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Auth { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+    }
 }
 
 type Result<T = ()> = std::result::Result<T, AuthError>;
@@ -115,9 +122,9 @@ impl Auth {
         if !known {
             return Err(AuthError::RoleNotFound);
         }
-        if let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) {
-            user.roles.insert(place, role.to_owned());
-        }
+        // A role that the user has changes nothing, and signed tokens go on.
+        let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) else { return Ok(()) };
+        user.roles.insert(place, role.to_owned());
         self.changed()
     }
 
@@ -198,8 +205,9 @@ impl Auth {
         if !root.roles.iter().any(|role| role == ROOT) {
             return Err(AuthError::NoRootRole);
         }
+        // The revision stays: a token may be signed before.
         self.enabled = true;
-        self.changed()
+        Ok(())
     }
 
     /// Switches it off.
@@ -287,6 +295,9 @@ mod tests {
         auth.add_role(ROOT).unwrap();
         auth.grant_role(ROOT, ROOT).unwrap();
         auth.enable().unwrap();
+        assert_eq!(auth.revision, 4, "1, and three changes");
+        auth.grant_role(ROOT, ROOT).unwrap();
+        assert_eq!(auth.revision, 4, "nothing changed");
         assert_eq!(auth.delete_user(ROOT), Err(AuthError::InvalidManagement));
         assert_eq!(auth.revoke_role(ROOT, ROOT), Err(AuthError::InvalidManagement));
         assert_eq!(auth.delete_role(ROOT), Err(AuthError::InvalidManagement));

@@ -16,6 +16,7 @@ use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::request_op::Request;
 use std::sync::atomic::Ordering;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Leases as the keys see them.
@@ -41,6 +42,7 @@ pub(crate) struct Scene<'a> {
     pub batch: Batch,
     pub members_changed: bool,
     pub tokens: &'a mut Tokens,
+    pub rights_changed: &'a watch::Sender<u64>,
     /// Of the entry.
     pub index: u64,
     max_learners: usize,
@@ -72,6 +74,7 @@ impl Machine {
                 batch: Batch::default(),
                 members_changed: false,
                 tokens: &mut tokens,
+                rights_changed: &self.rights_changed,
                 index,
                 max_learners: self.options.max_learners,
             };
@@ -138,7 +141,11 @@ impl Scene<'_> {
             }
             Command::Txn(request) => Ok(Outcome::Txn(self.writer.txn(request, &mut Book(self.leases))?)),
             Command::Compact(request) => {
-                self.writer.compact(request.revision, &mut self.batch)?;
+                if request.physical {
+                    self.writer.compact_physically(request.revision, &mut self.batch)?;
+                } else {
+                    self.writer.compact(request.revision, &mut self.batch)?;
+                }
                 Ok(Outcome::Done)
             }
             Command::LeaseGrant(request) => self.grant(request),

@@ -42,6 +42,8 @@ impl Scene<'_> {
             _ => {}
         }
         persist::put_auth(&mut self.batch, auth);
+        // Before any later command: its events are for those who may read them then.
+        self.rights_changed.send_modify(|count| *count += 1);
         Ok(Outcome::Done)
     }
 
@@ -51,8 +53,7 @@ impl Scene<'_> {
             return Err(Refusal::AuthNotEnabled);
         }
         auth.user(&login.user).map_err(|_| Refusal::AuthFailed)?;
-        let token = format!("{}.{}", login.secret, self.index);
-        self.tokens.add(token.clone(), &login.user, Instant::now());
-        Ok(Outcome::Token(token))
+        self.tokens.add(format!("{}.{}", login.digest, self.index), &login.user, Instant::now());
+        Ok(Outcome::LoggedIn(self.index))
     }
 }

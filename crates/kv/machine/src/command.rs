@@ -17,9 +17,9 @@ pub struct Login {
     /// The user.
     #[prost(string, tag = "1")]
     pub user: String,
-    /// What the token begins with; a dot and the entry's index follow.
+    /// Digest of the token's secret part. The log keeps no tokens.
     #[prost(string, tag = "2")]
-    pub secret: String,
+    pub digest: String,
 }
 
 /// One command and who waits for it.
@@ -133,4 +133,44 @@ pub fn decode_batch(mut batch: Bytes) -> Option<Vec<Envelope>> {
         envelopes.push(Envelope::decode(batch.split_to(length)).ok()?);
     }
     Some(envelopes)
+}
+
+/// Whether a member may have these commands proposed by the leader: each under its own name, and the store's own only as far as
+/// they are about the member itself. Rights of the clients are looked at when a command is applied.
+pub fn may_forward(member: u64, batch: &Bytes) -> bool {
+    let own = |command: &Option<Command>| match command {
+        Some(Command::MemberPublish(publish)) => publish.id == member,
+        Some(Command::Alarm(alarm)) => alarm.member_id == member,
+        _ => false,
+    };
+    let fits = |envelope: &Envelope| envelope.origin == member && (!envelope.internal || own(&envelope.command));
+    decode_batch(batch.clone()).is_some_and(|envelopes| envelopes.iter().all(fits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_forwards_only_under_its_own_name_and_without_the_stores_rights() {
+        let publish = |id| Command::MemberPublish(pb::Member { id, ..pb::Member::default() });
+        let alarm = |member_id| Command::Alarm(pb::AlarmRequest { member_id, ..pb::AlarmRequest::default() });
+        for (origin, internal, command, expect) in [
+            (7, false, Command::Put(pb::PutRequest::default()), true),
+            (8, false, Command::Put(pb::PutRequest::default()), false),
+            (7, true, Command::Put(pb::PutRequest::default()), false),
+            (7, true, Command::UserAdd(pb::AuthUserAddRequest::default()), false),
+            (7, true, Command::MemberRemove(pb::MemberRemoveRequest { id: 9 }), false),
+            (7, true, publish(7), true),
+            (7, true, publish(8), false),
+            (7, true, alarm(7), true),
+            (7, true, alarm(8), false),
+        ] {
+            let shown = format!("{origin} {internal} {command:?}");
+            let mut batch = BytesMut::new();
+            encode_into(&mut batch, &Envelope { origin, internal, command: Some(command), ..Envelope::default() });
+            assert_eq!(may_forward(7, &batch.freeze()), expect, "{shown}");
+        }
+        assert!(!may_forward(7, &Bytes::from_static(b"\xff\xff")), "it is no batch");
+    }
 }

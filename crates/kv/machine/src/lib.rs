@@ -16,7 +16,7 @@ mod snapshot;
 mod storer;
 mod tokens;
 
-pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into};
+pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into, may_forward};
 pub use kv_auth::{Access, Auth, AuthError, ROOT};
 pub use kv_lease::{LeaseInfo, Leases};
 pub use machine::{Caller, Machine, MachineError, Options, Outcome, Place, Reply};

@@ -71,8 +71,12 @@ pub enum Outcome {
     Put(pb::PutResponse),
     DeleteRange(pb::DeleteRangeResponse),
     Txn(pb::TxnResponse),
-    LeaseGrant { id: i64, ttl: i64 },
-    Token(String),
+    LeaseGrant {
+        id: i64,
+        ttl: i64,
+    },
+    /// Index of the entry, the second part of the token.
+    LoggedIn(u64),
     Alarms(Vec<pb::AlarmMember>),
     Members(Vec<pb::Member>),
     Done,
@@ -145,6 +149,7 @@ pub struct Machine {
     pub(crate) options: Options,
     pub(crate) applied: watch::Sender<u64>,
     pub(crate) members_changed: watch::Sender<u64>,
+    pub(crate) rights_changed: watch::Sender<u64>,
     lease_changed: Notify,
     waiters: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     next_request: AtomicU64,
@@ -175,6 +180,7 @@ impl Machine {
             storer,
             applied: watch::Sender::new(loaded.index),
             members_changed: watch::Sender::new(0),
+            rights_changed: watch::Sender::new(0),
             lease_changed: Notify::new(),
             waiters: Mutex::default(),
             // Answers to what an earlier process of this member asked must not be taken for answers to this one.
@@ -228,6 +234,11 @@ impl Machine {
     /// Says when the members changed.
     pub fn members_changed(&self) -> watch::Receiver<u64> {
         self.members_changed.subscribe()
+    }
+
+    /// Follows changes of users, roles and the switch.
+    pub fn rights_changed(&self) -> watch::Receiver<u64> {
+        self.rights_changed.subscribe()
     }
 
     /// Returns when everything applied until now is durable in the engine.
@@ -295,6 +306,11 @@ impl Machine {
         self.rights(caller, |rights| rights.lease_keys(lease, access))
     }
 
+    /// Whether a caller may see which leases there are.
+    pub fn check_leases(&self, caller: &Caller) -> Result<(), Refusal> {
+        self.rights(caller, |rights| rights.lease_list())
+    }
+
     /// Whether a caller may manage the store.
     pub fn check_admin(&self, caller: &Caller) -> Result<(), Refusal> {
         let user = (!caller.user.is_empty()).then_some(caller.user.as_str());
@@ -322,7 +338,7 @@ impl Machine {
         look(&self.replicated.read().auth)
     }
 
-    /// Whose simple token it is, as far as what is applied here says.
+    /// Whose simple token it is, given as its digest and index, as far as what is applied here says.
     pub fn token_user(&self, token: &str) -> Option<String> {
         self.tokens.lock().user(token, Instant::now())
     }

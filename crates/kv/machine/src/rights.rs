@@ -5,6 +5,7 @@ use crate::machine::Caller;
 use crate::refusal::Refusal;
 use kv_auth::{Access, Auth, AuthError};
 use kv_lease::Leases;
+use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
 
@@ -48,16 +49,18 @@ impl Rights<'_> {
             Command::Txn(request) => self.txn(request),
             Command::LeaseRevoke(request) => self.lease_keys(request.id, Access::Write),
             Command::LeaseGrant(_) | Command::Barrier(_) => self.known(),
+            Command::Alarm(request) if request.action() == AlarmAction::Get => self.known(),
             _ => Ok(self.auth.check_admin(self.user())?),
         }
     }
 
-    /// Whether the caller is anybody at all.
+    /// Whether the caller is a user: a certificate of the CA or a token that was signed elsewhere does not make one.
     pub fn known(&self) -> Verdict {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
-        self.user().map(drop).ok_or(Refusal::UserEmpty)
+        let user = self.user().ok_or(Refusal::UserEmpty)?;
+        self.auth.user(user).map(drop).map_err(|_| AuthError::Denied.into())
     }
 
     pub fn range(&self, request: &RangeRequest) -> Verdict {
@@ -95,6 +98,11 @@ impl Rights<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the caller may see which leases there are: the keys of all of them, as etcd asks.
+    pub fn lease_list(&self) -> Verdict {
+        self.leases.ids().into_iter().try_for_each(|id| self.lease_keys(id, Access::Read))
     }
 
     /// Whether the caller may touch every key of a lease.

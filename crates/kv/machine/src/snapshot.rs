@@ -97,6 +97,7 @@ impl Machine {
         drop(replicated);
         self.applied.send_replace(loaded.index);
         self.members_changed.send_modify(|count| *count += 1);
+        self.rights_changed.send_modify(|count| *count += 1);
         Ok(loaded.place)
     }
 }

@@ -1,4 +1,4 @@
-//! Simple tokens: given out through the log, so that every member knows each one, and kept in memory only.
+//! Simple tokens: given out through the log, so that every member knows each one by its digest, and kept in memory only.
 //!
 //! How long one lasts is each member's own affair: it is forgotten where it has not been used for a while.
 

@@ -39,6 +39,7 @@ impl Store {
         loop {
             self.reclaim.notified().await;
             while let Some(revision) = self.to_reclaim() {
+                self.hash_compacted(revision);
                 self.reclaim_upto(revision).await?;
             }
         }

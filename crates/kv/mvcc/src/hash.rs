@@ -12,13 +12,19 @@ const ATTEMPTS: usize = 5;
 impl Store {
     /// Hash of everything up to a revision (0: the present), the revision, and the compacted revision.
     ///
-    /// What compaction has made unreachable does not count, whether its space was given back already or not.
+    /// What compaction has made unreachable does not count, whether its space was given back already or not. The revision of a
+    /// physical compaction has the hash that it had before.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64, i64), MvccError> {
         for _ in 0..ATTEMPTS {
             let (upto, compacted, recent) = {
                 let state = self.state.read();
+                let upto = readable(&state, revision)?;
+                let known = *self.compacted_hash.lock();
+                if let Some(known) = known.filter(|(_, hashed, _)| *hashed == upto && *hashed == state.compacted) {
+                    return Ok(known);
+                }
                 let recent = state.history.since(state.history.first(), usize::MAX);
-                (readable(&state, revision)?, state.compacted, recent.unwrap_or_default())
+                (upto, state.compacted, recent.unwrap_or_default())
             };
             let hash = self.hash_records(upto, compacted, &recent)?;
             // What is reachable at a revision can't be told once a later one is compacted.
@@ -27,6 +33,20 @@ impl Store {
             }
         }
         Err(MvccError::Compacted)
+    }
+
+    /// Hashes what a physical compaction is about to remove. Without the hash the compaction goes on.
+    pub(crate) fn hash_compacted(&self, revision: i64) {
+        let (upto, before, recent) = {
+            let mut state = self.state.write();
+            let Some((upto, before)) = state.to_hash.take().filter(|(upto, _)| *upto == revision) else { return };
+            let recent = state.history.since(state.history.first(), usize::MAX);
+            (upto, before, recent.unwrap_or_default())
+        };
+        match base_task::blocking(|| self.hash_records(upto, before, &recent)) {
+            Ok(hash) => *self.compacted_hash.lock() = Some((hash, upto, before)),
+            Err(error) => tracing::warn!(%error, revision, "the compacted history can't be hashed"),
+        }
     }
 
     /// Of the engine's records, and of those after them that it need not have yet.
@@ -140,5 +160,39 @@ mod tests {
         let during = store.hash(0).unwrap();
         assert_eq!(during.2, 6);
         assert_eq!(during, store.hash(0).unwrap());
+    }
+
+    #[tokio::test]
+    async fn physical_compaction_does_not_change_the_hash_of_its_revision() {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = Store::open(engine.clone(), 100).unwrap();
+        for number in 0..12 {
+            let mut batch = Batch::default();
+            let mut writer = store.writer();
+            if number % 4 == 3 {
+                writer.delete(&Bytes::from_static(b"k"), &mut NoLeases);
+            } else {
+                let request =
+                    PutRequest { key: "k".into(), value: format!("{number}").into(), ..PutRequest::default() };
+                writer.put(&request, &mut NoLeases).unwrap();
+            }
+            writer.commit(&mut batch);
+            drop(writer);
+            engine.write(batch).unwrap();
+            store.stored(store.revision());
+        }
+        // A deletion, and another revision.
+        for revision in [5, 7, store.revision()] {
+            let before = store.hash(revision).unwrap();
+            let mut batch = Batch::default();
+            store.writer().compact_physically(revision, &mut batch).unwrap();
+            tokio::select! {
+                ended = store.reclaim_forever() => panic!("{ended:?}"),
+                () = store.reclaimed_upto(revision) => {}
+            }
+            assert_eq!(store.hash(revision).unwrap(), before, "{revision}");
+            let later = store.hash(0).unwrap();
+            assert_eq!(later.1, store.revision());
+        }
     }
 }

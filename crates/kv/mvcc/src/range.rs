@@ -96,14 +96,37 @@ fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
 }
 
 fn sort(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {
-    match target {
-        SortTarget::Key => kvs.sort_by(|a, b| a.key.cmp(&b.key)),
-        SortTarget::Version => kvs.sort_by_key(|kv| kv.version),
-        SortTarget::Create => kvs.sort_by_key(|kv| kv.create_revision),
-        SortTarget::Mod => kvs.sort_by_key(|kv| kv.mod_revision),
-        SortTarget::Value => kvs.sort_by(|a, b| a.value.cmp(&b.value)),
+    let compare = |a: &KeyValue, b: &KeyValue| match target {
+        SortTarget::Key => a.key.cmp(&b.key),
+        SortTarget::Version => a.version.cmp(&b.version),
+        SortTarget::Create => a.create_revision.cmp(&b.create_revision),
+        SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
+        SortTarget::Value => a.value.cmp(&b.value),
+    };
+    // What is equal stays in the order of keys in both directions, as with etcd.
+    match direction {
+        SortOrder::Descend => kvs.sort_by(|a, b| compare(b, a)),
+        SortOrder::None | SortOrder::Ascend => kvs.sort_by(compare),
     }
-    if direction == SortOrder::Descend {
-        kvs.reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sorting_keeps_equal_pairs_in_order_of_keys() {
+        let pairs = [("a", 1), ("b", 2), ("c", 1), ("d", 2)];
+        for (direction, expect) in [(SortOrder::Ascend, "acbd"), (SortOrder::Descend, "bdac")] {
+            let pair = |(key, version): &(&'static str, i64)| KeyValue {
+                key: (*key).into(),
+                version: *version,
+                ..KeyValue::default()
+            };
+            let mut kvs: Vec<KeyValue> = pairs.iter().map(pair).collect();
+            sort(&mut kvs, SortTarget::Version, direction);
+            let keys: Vec<u8> = kvs.iter().flat_map(|kv| kv.key.to_vec()).collect();
+            assert_eq!(String::from_utf8_lossy(&keys), expect, "{direction:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::revision::{Mark, decode};
 use crate::writer::Writer;
 use bytes::Bytes;
 use kv_engine::{Engine, Table};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
 use proto_etcd::mvccpb::KeyValue;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub compacted: i64,
     /// Compacted up to here also in index and engine.
     pub reclaimed: i64,
+    /// The revision of a physical compaction and the compacted one before it: hashed before anything is removed.
+    pub to_hash: Option<(i64, i64)>,
 }
 
 /// Sizes for metrics and status.
@@ -71,6 +73,8 @@ pub struct Store {
     value_budget: usize,
     deferred: OnceLock<Defer>,
     pub(crate) steps: Arc<Semaphore>,
+    /// Hash, revision and compacted revision before it of the last physical compaction.
+    pub(crate) compacted_hash: Mutex<Option<(u32, i64, i64)>>,
 }
 
 /// The answer to a range request, its pairs encoded.
@@ -109,6 +113,7 @@ impl Store {
             value_budget,
             deferred: OnceLock::new(),
             steps: Arc::new(Semaphore::new(WAITING_STEPS)),
+            compacted_hash: Mutex::new(None),
         };
         store.reclaim.notify_one();
         Ok(store)
@@ -130,6 +135,7 @@ impl Store {
         let mut state = self.state.write();
         let (loaded, bytes) = load(&*self.engine, self.value_budget)?;
         *state = loaded;
+        *self.compacted_hash.lock() = None;
         if self.replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
@@ -451,7 +457,7 @@ fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccEr
     let compacted = number(META_COMPACTED)?;
     let index = Index::restore(value_budget, changes);
     // What the last run did not finish is found again.
-    Ok((State { index, history: History::new(current), current, compacted, reclaimed: 0 }, bytes))
+    Ok((State { index, history: History::new(current), current, compacted, reclaimed: 0, to_hash: None }, bytes))
 }
 
 /// The fields of a record that the index needs, without its value.

@@ -224,6 +224,15 @@ impl<'a> Writer<'a> {
         self.store.reclaim.notify_one();
         Ok(())
     }
+
+    /// Compacts, and has the history up to the revision hashed as it can still be read: `Store::hash` goes on to answer for
+    /// this revision what it answered before. That costs a walk over all records.
+    pub fn compact_physically(&mut self, revision: i64, batch: &mut Batch) -> Result<(), MvccError> {
+        let before = self.state.compacted;
+        self.compact(revision, batch)?;
+        self.state.to_hash = Some((revision, before));
+        Ok(())
+    }
 }
 
 impl Drop for Writer<'_> {

@@ -14,23 +14,43 @@ pub(crate) struct Forwarded {
 }
 
 const BATCH: usize = 512;
+/// A message is closed at this size.
+const BATCH_BYTES: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Sends commands on. What can't be sent is reported as lost.
 pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Forwarded>) {
     let mut waiting = Vec::new();
     while inbox.recv_many(&mut waiting, BATCH).await > 0 {
-        let batch = std::mem::take(&mut waiting);
-        let shared = shared.clone();
-        // Each batch waits for its commit by itself; the next one need not.
-        tokio::spawn(async move {
-            let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
-            let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
-            if !forward(&shared, commands).await {
-                shared.machine.lost(&requests);
-            }
-        });
+        for batch in split(std::mem::take(&mut waiting)) {
+            let shared = shared.clone();
+            // Each batch waits for its commit by itself; the next one need not.
+            tokio::spawn(async move {
+                let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
+                let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
+                if !forward(&shared, commands).await {
+                    shared.machine.lost(&requests);
+                }
+            });
+        }
     }
+}
+
+/// Splits commands into messages that the leader reads.
+fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<Forwarded>>::new(), 0);
+    for forwarded in waiting {
+        let length = forwarded.command.len();
+        match batches.last_mut().filter(|_| bytes + length <= BATCH_BYTES) {
+            Some(batch) => batch.push(forwarded),
+            None => {
+                bytes = 0;
+                batches.push(vec![forwarded]);
+            }
+        }
+        bytes += length;
+    }
+    batches
 }
 
 /// False: it was not taken, or leadership was lost on the way.
@@ -81,4 +101,19 @@ async fn read_index(shared: &Shared) -> Option<u64> {
     let request = shared.transport.request(leader, pb::Nothing {}, Some(Duration::from_secs(3)));
     let answer = client.read_index(request).await.ok()?.into_inner();
     answer.certain.then_some(answer.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_bounded_and_keep_the_order() {
+        let sizes = [BATCH_BYTES, 1, BATCH_BYTES - 1, 1, 2 * BATCH_BYTES, 3];
+        let forwarded = |(at, size): (usize, &usize)| Forwarded { command: vec![0; *size].into(), request: at as u64 };
+        let batches = split(sizes.iter().enumerate().map(forwarded).collect());
+        let requests: Vec<Vec<u64>> =
+            batches.iter().map(|batch| batch.iter().map(|one| one.request).collect()).collect();
+        assert_eq!(requests, [vec![0], vec![1, 2], vec![3], vec![4], vec![5]]);
+    }
 }

@@ -27,6 +27,7 @@ mod state;
 mod traffic;
 mod transfer;
 mod transport;
+mod trust;
 mod types;
 
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rust_2018_idioms)]
@@ -44,3 +45,4 @@ pub use server::PeerService;
 pub use state::{Rows, StateMachine};
 pub use traffic::{Histogram, Metered, Traffic};
 pub use transport::{Dial, PeerTls, TransportError, Wire, sender};
+pub use trust::{Gate, PeerTrust};

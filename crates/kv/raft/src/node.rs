@@ -14,7 +14,9 @@ use crate::server::PeerService;
 use crate::shared::{Shared, heartbeats};
 use crate::state::{State, StateMachine};
 use crate::transport::{Dial, JOINING, PeerTls, Transport};
+use crate::trust::PeerTrust;
 use crate::types::Raft;
+use base_task::Tasks;
 use bytes::Bytes;
 use kv_wal::{Contents, Wal};
 use openraft::{ChangeMembers, EmptyNode, SnapshotPolicy};
@@ -43,6 +45,10 @@ pub struct Config {
     pub spool: PathBuf,
     /// TLS towards other members.
     pub tls: PeerTls,
+    /// The proof that is asked of callers, and of the addresses that are called.
+    pub trust: PeerTrust,
+    /// Bytes of the largest command.
+    pub max_command: usize,
     /// Reaches other members by other means than the network; for simulations.
     pub dial: Option<Dial>,
     /// How long a sync of the log takes lately, in microseconds.
@@ -138,7 +144,7 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
 }
 
 impl Node {
-    /// Starts from a log and a state. `applied` follows the state machine.
+    /// Starts from a log and a state. `applied` follows the state machine. Replication has stopped when one of its `loops` has.
     pub async fn start(
         config: Config,
         (wal, contents): (Wal, Contents),
@@ -146,12 +152,12 @@ impl Node {
         applied: watch::Receiver<u64>,
         answerer: Arc<dyn Answerer>,
         directory: Arc<Directory>,
+        loops: Tasks,
     ) -> Result<Node, NodeError> {
         let log = LogStore::new(wal, &contents, applied.clone(), config.sync_micros.clone())
             .map_err(|e| NodeError::Storage(e.to_string()))?;
         drop(contents);
-        let (tls, dial) = (config.tls.clone(), config.dial.clone());
-        let transport = Arc::new(Transport::new(config.cluster, config.member, directory, tls, dial));
+        let transport = Arc::new(Transport::new(&config, directory));
         let lease = Arc::new(Lease::new(config.clock.clone()));
         let standing = Arc::default();
         let removed = answerer.clone();
@@ -189,12 +195,14 @@ impl Node {
             changes: tokio::sync::Mutex::default(),
             held: watch::Sender::new(None),
             counters: Arc::default(),
+            loops,
         });
-        tokio::spawn(propose::run(raft, machine, proposed, shared.held.subscribe(), shared.counters.clone()));
-        tokio::spawn(forward::commands(shared.clone(), forwarded));
-        tokio::spawn(forward::read_indexes(shared.clone(), asked));
-        tokio::spawn(elector::run(shared.clone()));
-        tokio::spawn(heartbeats(shared.clone()));
+        let (held, counters) = (shared.held.subscribe(), shared.counters.clone());
+        shared.loops.spawn_critical("proposals", propose::run(raft, machine, proposed, held, counters));
+        shared.loops.spawn_critical("forwarded commands", forward::commands(shared.clone(), forwarded));
+        shared.loops.spawn_critical("read indexes", forward::read_indexes(shared.clone(), asked));
+        shared.loops.spawn_critical("elections", elector::run(shared.clone()));
+        shared.loops.spawn_critical("heartbeats", heartbeats(shared.clone()));
         Ok(Node { shared, forwards, reads })
     }
 
@@ -267,7 +275,7 @@ impl Node {
 
     /// What is known of the cluster.
     pub fn status(&self) -> Status {
-        let stopped = self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string);
+        let stopped = self.reason();
         let server = self.shared.server();
         let data = self.shared.raft.data_metrics();
         let data = data.borrow();
@@ -295,9 +303,18 @@ impl Node {
     pub async fn stopped(&self) -> String {
         // These change rarely and end with replication; the complete metrics, which have the reason, change with each entry.
         let mut server = self.shared.raft.server_metrics();
-        while server.changed().await.is_ok() {}
-        let reason = self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string);
-        reason.unwrap_or_else(|| "it was told to".to_owned())
+        let core = async { while server.changed().await.is_ok() {} };
+        tokio::select! {
+            () = core => {}
+            () = self.shared.loops.shutdown().cancelled() => {}
+        }
+        self.reason().unwrap_or_else(|| "it was told to".to_owned())
+    }
+
+    /// Returns why replication does not run any more.
+    fn reason(&self) -> Option<String> {
+        let failed = self.shared.loops.failure().map(|failure| failure.to_string());
+        failed.or_else(|| self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string))
     }
 
     /// Term, without the rest of the status.
@@ -378,6 +395,7 @@ impl Node {
 
     /// Stops; the log is closed when everything that uses it is gone.
     pub async fn shutdown(&self) {
+        self.shared.loops.shutdown().cancel();
         if let Err(e) = self.shared.raft.shutdown().await {
             tracing::warn!(error = %e, "replication did not end well");
         }

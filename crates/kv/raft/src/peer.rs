@@ -102,8 +102,8 @@ pub trait Answerer: Send + Sync + 'static {
     /// The answer; none: not here (not the leader, for one).
     async fn answer(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
 
-    /// Whether somebody who does not belong to the cluster yet may ask this too.
-    fn for_strangers(&self, kind: u32) -> bool;
+    /// Whether a member that is about to join may ask this too.
+    fn for_joining(&self, kind: u32) -> bool;
 
     /// Another member says that this one has been removed for good.
     fn removed(&self);

@@ -8,7 +8,8 @@ use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
 use crate::shared::Shared;
-use crate::transport::{JOINING, MAX_MESSAGE, REMOVED, check};
+use crate::transport::{JOINING, REMOVED, check, message_limit};
+use crate::trust::{Gate, NO_PROOF};
 use crate::types::{LogId, Membership, Picture, Raft, Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
 use futures::stream::{BoxStream, StreamExt};
@@ -21,6 +22,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The gRPC service for other members.
@@ -54,9 +56,10 @@ impl PeerService {
         PeerService { shared }
     }
 
-    /// As a service of a gRPC server.
-    pub fn into_server(self) -> PeerServer<PeerService> {
-        PeerServer::new(self).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+    /// Returns the service for a gRPC server. It reads nothing of callers without proof.
+    pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, Gate> {
+        let (gate, limit) = (Gate(self.shared.config.trust), message_limit(self.shared.config.max_command));
+        InterceptedService::new(PeerServer::new(self).max_decoding_message_size(limit), gate)
     }
 
     fn caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
@@ -65,6 +68,15 @@ impl PeerService {
             return Err(Status::permission_denied(REMOVED));
         }
         Ok(from)
+    }
+
+    /// Returns the caller's identifier if it is a known member and has proved to be that one. Replication asks for less
+    /// (`caller`): a member that is behind does not know who joined or moved since.
+    fn member<T>(&self, request: &Request<T>) -> Result<u64, Status> {
+        let from = self.caller(request)?;
+        let urls = self.shared.transport.directory.address(from);
+        let proved = urls.is_some_and(|urls| self.shared.config.trust.holds_for_member(request.extensions(), &urls));
+        if proved { Ok(from) } else { Err(Status::permission_denied(NO_PROOF)) }
     }
 }
 
@@ -164,10 +176,7 @@ impl Peer for PeerService {
     type PictureStream = BoxStream<'static, Result<pb::InstallRequest, Status>>;
 
     async fn picture(&self, request: Request<pb::Nothing>) -> Answer<Self::PictureStream> {
-        let from = self.caller(&request)?;
-        if !self.shared.transport.directory.knows(from) {
-            return Err(Status::permission_denied("only a member gets the state"));
-        }
+        let from = self.member(&request)?;
         tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its own");
         let (vote, _) = self.shared.vote_and_last();
         let pieces = network::picture(&*self.shared.machine, vote).await.map_err(Status::internal)?;
@@ -175,12 +184,21 @@ impl Peer for PeerService {
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Answer<pb::ForwardResponse> {
-        self.caller(&request)?;
+        let from = self.member(&request)?;
         if !self.shared.leading() {
             return Ok(Response::new(pb::ForwardResponse { accepted: false, committed: false }));
         }
+        let commands = request.into_inner().commands;
+        if let Some(refused) = commands.iter().find(|command| !self.shared.machine.may_forward(from, command)) {
+            tracing::warn!(
+                member = format!("{from:x}"),
+                bytes = refused.len(),
+                "refused a command that a member may not forward"
+            );
+            return Err(Status::permission_denied("a member forwards its clients' commands only"));
+        }
         let (sender, receiver) = oneshot::channel();
-        self.shared.propose_batch(request.into_inner().commands, sender);
+        self.shared.propose_batch(commands, sender);
         let committed = receiver.await.unwrap_or(false);
         Ok(Response::new(pb::ForwardResponse { accepted: true, committed }))
     }
@@ -199,10 +217,10 @@ impl Peer for PeerService {
     }
 
     async fn ask(&self, request: Request<pb::AskRequest>) -> Answer<pb::AskResponse> {
-        // Somebody who is about to join knows the cluster's address, not its identifier, and may ask for that alone.
+        // A member that is about to join knows the cluster's address, not its identifier. Its certificate has been looked at.
         let joining = request.metadata().get(JOINING).is_some();
-        let open = joining && self.shared.answerer.for_strangers(request.get_ref().kind);
-        let from = if open { 0 } else { self.caller(&request)? };
+        let open = joining && self.shared.answerer.for_joining(request.get_ref().kind);
+        let from = if open { 0 } else { self.member(&request)? };
         let message = request.into_inner();
         let body = self.shared.answerer.answer(from, message.kind, message.body).await;
         Ok(Response::new(pb::AskResponse { answered: body.is_some(), body: body.unwrap_or_default() }))

@@ -10,6 +10,7 @@ use crate::propose::{Counters, Held, Proposal};
 use crate::state::StateMachine;
 use crate::transport::{REMOVED, Transport};
 use crate::types::{LogId, Raft, Server, Vote};
+use base_task::Tasks;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     /// Until when proposals wait for a transfer of leadership.
     pub held: Held,
     pub counters: Arc<Counters>,
+    /// What replication consists of besides openraft.
+    pub loops: Tasks,
 }
 
 impl Shared {

@@ -18,6 +18,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Applies an entry. The position goes with the state, the membership too if there is a new one.
     fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>);
 
+    /// Whether another member may have this command proposed.
+    fn may_forward(&self, from: u64, command: &Bytes) -> bool;
+
     /// Commands of this member that will not be applied because leadership was lost.
     fn lost(&self, requests: &[u64]);
 

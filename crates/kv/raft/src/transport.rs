@@ -1,9 +1,11 @@
 //! Connections to other members: gRPC over TCP or TLS, one channel a member, made when it is needed.
 
 use crate::gather::Gathering;
+use crate::node::Config;
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
 use crate::traffic::{Metered, Traffic};
+use crate::trust::PeerTrust;
 use futures::FutureExt;
 use futures::TryFutureExt;
 use futures::future::BoxFuture;
@@ -28,8 +30,17 @@ use tower::Service;
 /// TLS towards other members; replaced when its files change.
 pub type PeerTls = Arc<RwLock<Option<Arc<rustls::ClientConfig>>>>;
 
-/// The largest message between members.
-pub(crate) const MAX_MESSAGE: usize = 512 << 20;
+/// Bytes of an answer that is read. Who answers has shown a certificate for the address that was called.
+const MAX_ANSWER: usize = 512 << 20;
+/// Bytes of a message that is read from a caller, besides one command: entries (4 MiB and the last one), commands
+/// (`forward::BATCH_BYTES` and the last one), or rows of a snapshot (1 MiB and the last one).
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// Returns how large a caller's message may be when a command may have this many bytes.
+pub(crate) fn message_limit(max_command: usize) -> usize {
+    // The last entry may be a batch of commands that is full but for one.
+    MAX_MESSAGE.saturating_add(max_command.saturating_mul(2))
+}
 
 const CLUSTER: &str = "kvstore-cluster";
 const FROM: &str = "kvstore-from";
@@ -48,6 +59,9 @@ pub enum TransportError {
     /// A URL that is none.
     #[error("{0} is not a peer URL")]
     Url(String),
+    /// Nothing would prove that a member is there.
+    #[error("{0} is not called: this member calls others with TLS only")]
+    Insecure(String),
 }
 
 /// How a member at a URL is reached in a simulation: calls go in, answers come out.
@@ -109,6 +123,7 @@ pub(crate) struct Transport {
     pub member: u64,
     pub directory: Arc<Directory>,
     pub tls: PeerTls,
+    trust: PeerTrust,
     dial: Option<Dial>,
     channels: Mutex<HashMap<u64, (String, Line)>>,
     attempts: Mutex<HashMap<u64, usize>>,
@@ -118,9 +133,19 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Transport {
-    pub fn new(cluster: u64, member: u64, directory: Arc<Directory>, tls: PeerTls, dial: Option<Dial>) -> Self {
+    pub fn new(config: &Config, directory: Arc<Directory>) -> Self {
         let (channels, attempts) = Default::default();
-        Transport { cluster, member, directory, tls, dial, channels, attempts }
+        let (tls, dial) = (config.tls.clone(), config.dial.clone());
+        Transport {
+            cluster: config.cluster,
+            member: config.member,
+            directory,
+            tls,
+            trust: config.trust,
+            dial,
+            channels,
+            attempts,
+        }
     }
 
     /// A client of a member, and the metadata to send along.
@@ -133,6 +158,9 @@ impl Transport {
             && known == url
         {
             return Ok(wrap(channel.clone()));
+        }
+        if !self.trust.admits_url(url) {
+            return Err(TransportError::Insecure(url.clone()));
         }
         let way = match &self.dial {
             Some(dial) => Way::Wire(dial(url)),
@@ -165,7 +193,7 @@ impl Transport {
 }
 
 fn wrap(channel: Line) -> PeerClient<Line> {
-    PeerClient::new(channel).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+    PeerClient::new(channel).max_decoding_message_size(MAX_ANSWER)
 }
 
 /// Names cluster, sender and receiver.

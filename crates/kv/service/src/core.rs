@@ -4,8 +4,11 @@ use crate::accept::Connection;
 use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
+use crate::passwords::Passwords;
+use crate::peer_access::PeerAccess;
 use crate::settings::Connected;
 use crate::slow::{self, Phase};
+use crate::tokens;
 use bytes::{Bytes, BytesMut};
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
 use kv_mvcc::{Hub, Store};
@@ -27,9 +30,10 @@ pub(crate) struct Bounds {
     pub min_lease_ttl: i64,
     pub quota: u64,
     pub progress_interval: Duration,
-    pub bcrypt_cost: u32,
     pub client_cert_auth: bool,
     pub max_learners: usize,
+    /// Whether changes of members that would leave too few live voters are refused.
+    pub strict_reconfig: bool,
     /// A request that takes longer is told in the log.
     pub slow_request: Duration,
     /// And one whose command takes longer to be applied.
@@ -39,6 +43,10 @@ pub(crate) struct Bounds {
     pub connected: Connected,
     /// Whether the times of calls are among the metrics.
     pub detailed_metrics: bool,
+    /// Whether members may have peer URLs without TLS.
+    pub insecure_members: bool,
+    /// How other members get in.
+    pub access: PeerAccess,
 }
 
 /// A running member.
@@ -46,11 +54,15 @@ pub(crate) struct Core {
     pub identity: Identity,
     pub machine: Arc<Machine>,
     pub node: Node,
+    /// What replication consists of: when one of them fails, so has replication.
+    #[cfg(test)]
+    pub loops: base_task::Tasks,
     pub hub: Arc<Hub>,
     pub directory: Arc<Directory>,
     /// None: tokens are simple ones.
     pub jwt: Option<Arc<Jwt>>,
     pub meters: Arc<Meters>,
+    pub passwords: Passwords,
     pub intake: Arc<Budget>,
     pub bounds: Bounds,
     pub shutdown: CancellationToken,
@@ -228,7 +240,9 @@ impl Core {
     pub fn logged_in(&self, token: &str) -> Option<Caller> {
         match &self.jwt {
             Some(jwt) => jwt.caller(token),
-            None => self.machine.token_user(token).map(|user| Caller { user, ..Caller::default() }),
+            None => {
+                self.machine.token_user(&tokens::known_form(token)?).map(|user| Caller { user, ..Caller::default() })
+            }
         }
     }
 

@@ -29,6 +29,10 @@ impl StateMachine for Glue {
         self.0.apply(index, position, membership, commands);
     }
 
+    fn may_forward(&self, from: u64, command: &Bytes) -> bool {
+        kv_machine::may_forward(from, command)
+    }
+
     fn lost(&self, requests: &[u64]) {
         for request in requests {
             self.0.give_up(*request);

@@ -69,3 +69,82 @@ pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
         Check::LinearizableRead => core.node.read_barrier(PATIENCE).await.map_err(|e| e.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::member::{Member, Tuning};
+    use kv_engine::MemoryEngine;
+    use kv_machine::{Machine, Options};
+    use kv_raft::{Clock, Config, PeerTrust};
+    use kv_wal::Wal;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// A member of its own that leads.
+    async fn leading(folder: &Path) -> Member {
+        let options = Options {
+            member: 1,
+            max_txn_ops: 128,
+            max_learners: 1,
+            value_cache: 1 << 20,
+            own_thread: true,
+            token_ttl: Duration::from_secs(300),
+            on_store: Arc::new(drop),
+            slow_apply: Duration::MAX,
+        };
+        let machine = Machine::open(Arc::new(MemoryEngine::default()), options).unwrap();
+        let config = Config {
+            cluster: 1,
+            member: 1,
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_secs(1),
+            snapshot_entries: 1_000,
+            spool: folder.to_path_buf(),
+            tls: Arc::default(),
+            trust: PeerTrust::Unverified,
+            max_command: 1 << 20,
+            dial: None,
+            sync_micros: Arc::default(),
+            clock: Clock::boot(),
+        };
+        let log = Wal::open(&folder.join("wal"), Arc::new(|_| {})).unwrap();
+        let tuning = Tuning { quota: u64::MAX, checkpoint_every: Duration::from_secs(300) };
+        let member = proto_etcd::etcdserverpb::Member { id: 1, ..Default::default() };
+        let member = Member::start(machine, log, config, tuning, vec![member], Arc::new(|| {})).await.unwrap();
+        member.join(&BTreeSet::from([1]), "a", &[]).await.unwrap();
+        member
+    }
+
+    async fn all_well(core: &Core) -> bool {
+        let failed = futures::future::join_all(checks(true).iter().map(|one| check(core, *one))).await;
+        failed.iter().all(Result::is_ok)
+    }
+
+    #[tokio::test]
+    async fn member_is_not_ready_and_stops_within_a_second_of_the_end_of_replication() {
+        for loops in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("wal")).unwrap();
+            let member = leading(folder.path()).await;
+            let core = member.core().clone();
+            assert!(all_well(&core).await, "ready");
+            if loops {
+                core.loops.spawn_critical("heartbeats", async { panic!("planted") });
+            } else {
+                core.node.shutdown().await;
+            }
+            let seen = async {
+                while all_well(&core).await {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                core.shutdown.cancelled().await;
+            };
+            tokio::time::timeout(Duration::from_secs(1), seen).await.unwrap();
+            assert!(core.node.status().stopped.is_some());
+            member.stop().await;
+        }
+    }
+}

@@ -99,6 +99,9 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
     Ok(Some(base_tls::server_config_of(&ServerTls { certificate, key, client_auth, alpn }, files.versions)?))
 }
 
+/// Calls that a member's connection may have open: others wait with their sender.
+const PEER_STREAMS: u32 = 1_000;
+
 fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
     Options { tls, drain: Duration::from_secs(2), ..Options::default() }
 }
@@ -296,17 +299,20 @@ pub(crate) async fn serve_peers(
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let named = allowed.as_ref().is_none_or(|name| shows(&request, name));
+        let named = allowed.as_ref().is_none_or(|names| shows(&request, names));
         let side = side.get().cloned();
         async move { Ok::<_, Infallible>(peer_request(named, side, request).await) }
     });
-    base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
+    let options = Options { max_streams: PEER_STREAMS, ..options(tls.filter(|_| port.secure)) };
+    base_serve::serve(port.listener, options, service, shutdown).await;
 }
 
-/// Whether a member's certificate has this common name.
-fn shows(request: &Request<Incoming>, name: &str) -> bool {
+/// Whether a member's certificate has one of these common names.
+fn shows(request: &Request<Incoming>, names: &str) -> bool {
     let certificate = request.extensions().get::<base_serve::Peer>().and_then(|peer| peer.certificates.first());
-    certificate.and_then(|certificate| common_name(certificate)).is_some_and(|shown| shown == name)
+    certificate
+        .and_then(|certificate| common_name(certificate))
+        .is_some_and(|shown| names.split(',').any(|name| name.trim() == shown))
 }
 
 async fn peer_request(named: bool, side: Option<PeerSide>, request: Request<Incoming>) -> Response<Body> {

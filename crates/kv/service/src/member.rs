@@ -6,6 +6,8 @@ use crate::grpc;
 use crate::intake::Budget;
 use crate::jwt::Jwt;
 use crate::meters::Meters;
+use crate::passwords::Passwords;
+use crate::peer_access::PeerAccess;
 use crate::questions::Answers;
 use crate::settings::Connected;
 use crate::tasks::{self, Retention};
@@ -34,6 +36,7 @@ pub(crate) struct Parts {
     pub bounds: Bounds,
     pub meters: Arc<Meters>,
     pub jwt: Option<Arc<Jwt>>,
+    pub passwords: Passwords,
     pub initial: Vec<etcdserverpb::Member>,
     pub on_removed: OnRemoved,
     pub shutdown: CancellationToken,
@@ -41,7 +44,7 @@ pub(crate) struct Parts {
 
 /// Puts a member together and starts its part in the cluster.
 pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
-    let Parts { machine, log, config, bounds, meters, jwt, initial, on_removed, shutdown } = parts;
+    let Parts { machine, log, config, bounds, meters, jwt, passwords, initial, on_removed, shutdown } = parts;
     let identity = Identity { cluster: config.cluster, member: config.member };
     let removed = |call: OnRemoved| Box::new(move || call());
     let answers = Arc::new(Answers { identity, core: OnceLock::new(), on_removed: removed(on_removed.clone()) });
@@ -55,14 +58,20 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
              empty its data folder and add it again"
         )
     })?;
-    let node = Node::start(config, log, glue, machine.applied(), answers.clone(), directory.clone()).await?;
+    // A group of its own: a leader that stops hands over first, when its other tasks have ended.
+    let loops = Tasks::new(CancellationToken::new());
+    let applied = machine.applied();
+    let node = Node::start(config, log, glue, applied, answers.clone(), directory.clone(), loops.clone()).await?;
     let core = Arc::new(Core {
         identity,
         hub: Hub::new(machine.store().clone()),
         machine,
         node,
+        #[cfg(test)]
+        loops,
         directory,
         jwt,
+        passwords,
         meters,
         intake: Budget::new(),
         bounds,
@@ -128,18 +137,30 @@ impl Member {
             min_lease_ttl: 1,
             quota: tuning.quota,
             progress_interval: Duration::from_secs(1),
-            bcrypt_cost: 4,
             client_cert_auth: false,
             max_learners: 1,
+            strict_reconfig: true,
             slow_request: Duration::MAX,
             slow_apply: Duration::MAX,
             checkpoint_every: tuning.checkpoint_every,
             connected: Connected::default(),
             detailed_metrics: true,
+            insecure_members: true,
+            access: PeerAccess::Insecure,
         };
-        let (meters, jwt) = (Arc::default(), None);
-        let parts =
-            Parts { machine, log, config, bounds, meters, jwt, initial, on_removed, shutdown: shutdown.clone() };
+        let (meters, jwt, passwords) = (Arc::default(), None, Passwords::new(4));
+        let parts = Parts {
+            machine,
+            log,
+            config,
+            bounds,
+            meters,
+            jwt,
+            passwords,
+            initial,
+            on_removed,
+            shutdown: shutdown.clone(),
+        };
         let core = assemble(parts).await?;
         let tasks = Tasks::new(shutdown);
         tasks::spawn(&core, Retention::All, &tasks)?;
@@ -167,6 +188,11 @@ impl Member {
     /// What it knows of the cluster.
     pub fn status(&self) -> Status {
         self.core.node.status()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Its state.

@@ -224,7 +224,7 @@ impl Answerer for Answers {
         }
     }
 
-    fn for_strangers(&self, kind: u32) -> bool {
+    fn for_joining(&self, kind: u32) -> bool {
         kind == MEMBERS
     }
 

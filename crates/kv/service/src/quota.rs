@@ -12,15 +12,23 @@ const STEP: Duration = Duration::from_millis(100);
 /// How often while the alarm is raised: space is given back after a compaction, whether anything is written or not.
 const RAISED_STEP: Duration = Duration::from_secs(1);
 
-/// Watches the size whenever something was written, or is to be given back.
+/// Watches the size whenever something was written, or is to be given back. An alarm that an operator has disarmed stays so
+/// until something is written.
 pub(crate) async fn watch(core: Arc<Core>) {
     let mut applied = core.machine.applied();
+    // The store's revision when the alarm was last seen raised.
+    let mut raised_at = None;
     loop {
         applied.borrow_and_update();
-        let raised = raised(&core);
-        let needed = needed(core.machine.size(), core.bounds.quota, raised);
-        if needed != raised {
-            set(&core, needed).await;
+        let (raised, revision) = (raised(&core), core.store().revision());
+        if raised {
+            raised_at = Some(revision);
+        }
+        let disarmed = !raised && raised_at == Some(revision);
+        let needed = !disarmed && needed(core.machine.size(), core.bounds.quota, raised);
+        if needed != raised && set(&core, needed).await && needed {
+            // It may be disarmed before this looks again.
+            raised_at = Some(revision);
         }
         let changed = applied.changed();
         let ended = if raised || needed {
@@ -46,17 +54,20 @@ fn raised(core: &Core) -> bool {
     core.machine.alarms().iter().any(|alarm| alarm.member_id == mine && alarm.alarm() == AlarmType::Nospace)
 }
 
-async fn set(core: &Core, on: bool) {
+/// Whether it was done.
+async fn set(core: &Core, on: bool) -> bool {
     let action = if on { AlarmAction::Activate } else { AlarmAction::Deactivate };
     let request =
         AlarmRequest { action: action.into(), member_id: core.identity.member, alarm: AlarmType::Nospace.into() };
-    match core.submit_raw(&Caller::internal(), Command::Alarm(request)).await {
+    let done = core.submit_raw(&Caller::internal(), Command::Alarm(request)).await;
+    match &done {
         Ok(_) if on => {
             tracing::warn!("data take more space than the quota allows: puts are refused until some is given back")
         }
         Ok(_) => tracing::info!("data take less space than the quota again: puts are allowed"),
         Err(refusal) => tracing::debug!(%refusal, "the space alarm can't be set"),
     }
+    done.is_ok()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 mod connections;
 mod corruption;
 mod file;
-mod passed_over;
 mod time;
+mod unsupported;
 
 use crate::listen::{TlsFiles, Versions};
 use anyhow::{Result, bail};
@@ -14,10 +14,9 @@ use clap::{ArgAction, Args, Parser, ValueEnum};
 pub(crate) use connections::Connected;
 use connections::{AutoTls, Connections};
 use corruption::Corruption;
-pub use passed_over::IGNORED_FLAGS;
-use passed_over::Refused;
 use std::path::PathBuf;
 pub(crate) use time::duration;
+pub use unsupported::UPSTREAM_FLAGS;
 
 /// A key-value store with etcd's v3 API.
 #[derive(Parser, Debug)]
@@ -62,14 +61,17 @@ impl Flags {
 
     /// What counts: a configuration file, where one is given.
     pub(crate) fn effective(self) -> Result<Flags> {
-        let Some(path) = self.serve.config_file.as_deref().filter(|_| self.command.is_none()) else { return Ok(self) };
-        let (flags, ignored) = file::load(path)?;
+        let Some(path) = self.serve.config_file.as_deref().filter(|_| self.command.is_none()) else {
+            unsupported::check_environment(|name| std::env::var(name).ok())?;
+            return Ok(self);
+        };
+        let (flags, warnings) = file::load(path)?;
         tracing::warn!(
             path = %path.display(),
             "the configuration is in a file; other command line flags and environment variables are ignored if provided"
         );
-        for flag in ignored {
-            tracing::warn!("kvstore: flag {flag} has no meaning here and is ignored");
+        for warning in warnings {
+            tracing::warn!("{warning}");
         }
         Ok(flags)
     }
@@ -222,6 +224,9 @@ pub(crate) struct Serve {
     /// The longest transaction
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
     pub max_txn_ops: usize,
+    /// Refuse changes of members that would leave too few live voters
+    #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true)]
+    pub strict_reconfig_check: bool,
     /// Learners there may be
     #[arg(long, alias = "experimental-max-learners", env = "ETCD_MAX_LEARNERS", default_value_t = 1)]
     pub max_learners: usize,
@@ -303,7 +308,10 @@ pub(crate) struct Serve {
     /// The CA of members: only those with a certificate of it get in
     #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
     pub peer_trusted_ca_file: Option<PathBuf>,
-    /// The common name that members' certificates must have
+    /// Serve other members without mutual TLS: whoever reaches a peer port then reads and writes everything
+    #[arg(long, env = "KVSTORE_ALLOW_INSECURE_PEERS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    pub allow_insecure_peers: bool,
+    /// The common names, one of which members' certificates must have
     #[arg(long, env = "ETCD_PEER_CERT_ALLOWED_CN")]
     pub peer_cert_allowed_cn: Option<String>,
     /// The oldest version of TLS that is spoken: TLS1.2 or TLS1.3
@@ -330,8 +338,6 @@ pub(crate) struct Serve {
     pub auto_tls: AutoTls,
     #[command(flatten)]
     pub corruption: Corruption,
-    #[command(flatten)]
-    pub refused: Refused,
 }
 
 impl Serve {
@@ -355,7 +361,6 @@ impl Serve {
 
     /// Whether the flags about TLS agree with each other.
     pub fn check_tls(&self) -> Result<()> {
-        self.refused.check()?;
         if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
         }

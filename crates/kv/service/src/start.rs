@@ -9,7 +9,9 @@ use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
 use crate::meters::Meters;
+use crate::passwords::Passwords;
 use crate::patient::Patient;
+use crate::peer_access::PeerAccess;
 use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
 use crate::tasks;
@@ -58,9 +60,10 @@ struct Plan {
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     outgoing_tls: PeerTls,
+    access: PeerAccess,
 }
 
-fn bounds(flags: &Serve) -> Result<Bounds> {
+fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
     if flags.election_timeout < 5 * flags.heartbeat_interval {
         bail!(
             "--election-timeout {} must be at least five times --heartbeat-interval {}",
@@ -82,9 +85,9 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
             &flags.watch_progress_notify_interval,
             Duration::from_secs(1),
         )?,
-        bcrypt_cost: flags.bcrypt_cost,
         client_cert_auth: flags.client_cert_auth,
         max_learners: flags.max_learners,
+        strict_reconfig: flags.strict_reconfig_check,
         slow_request: duration(
             "warning-unary-request-duration",
             &flags.warning_unary_request_duration,
@@ -94,11 +97,13 @@ fn bounds(flags: &Serve) -> Result<Bounds> {
         checkpoint_every: CHECKPOINT_EVERY,
         connected: flags.connections.connected()?,
         detailed_metrics: flags.metrics == "extensive",
+        insecure_members: flags.allow_insecure_peers,
+        access,
     })
 }
 
 async fn plan(flags: &Serve) -> Result<Plan> {
-    let (bounds, checks) = (bounds(flags)?, flags.corruption.checks()?);
+    let checks = flags.corruption.checks()?;
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
     let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
@@ -108,6 +113,8 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     if client.is_empty() || peer.is_empty() {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
+    let access = PeerAccess::decide(flags, &peer)?;
+    let bounds = bounds(flags, access)?;
     let secure = client.iter().chain(&pages).any(|url| url.secure);
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
         bail!("https for clients (--listen-client-urls and the like) needs --cert-file and --key-file");
@@ -119,25 +126,24 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     }
     let outgoing_tls = PeerTls::default();
     *outgoing_tls.write() = crate::peer_tls::outgoing(flags)?;
-    let advertised = |flag: &str, given: &Option<String>, ports: &[Port]| -> Result<Vec<String>> {
+    let advertised = |flag: &str, given: &Option<String>, mut bound: Vec<String>| -> Result<Vec<String>> {
+        bound.dedup();
         Ok(match given {
             Some(list) => urls::parse(flag, list)?.into_iter().map(|url| url.text).collect(),
-            None => {
-                let mut urls: Vec<String> = ports.iter().map(|port| port.url.clone()).collect();
-                urls.dedup();
-                urls
-            }
+            None => bound,
         })
     };
-    if let Some(cluster) = &flags.initial_cluster {
-        urls::parse_cluster(cluster)?;
-    }
+    let names = |ports: &[Port]| ports.iter().map(|port| port.url.clone()).collect::<Vec<_>>();
     tasks::Retention::parse(flags)?;
     let client_ports = listen::bind(&client).await?;
-    let peer_ports = listen::bind(&peer).await?;
+    let peer_ports = if access == PeerAccess::Closed { Vec::new() } else { listen::bind(&peer).await? };
     let metrics_ports = listen::bind(&pages).await?;
-    let client_urls = advertised("advertise-client-urls", &flags.advertise_client_urls, &client_ports)?;
-    let peer_urls = advertised("initial-advertise-peer-urls", &flags.initial_advertise_peer_urls, &peer_ports)?;
+    let client_urls = advertised("advertise-client-urls", &flags.advertise_client_urls, names(&client_ports))?;
+    let bound = match access {
+        PeerAccess::Closed => peer.iter().map(|url| url.text.clone()).collect(),
+        PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
+    };
+    let peer_urls = advertised("initial-advertise-peer-urls", &flags.initial_advertise_peer_urls, bound)?;
     let own = peer_urls.iter().map(|url| format!("{}={url}", flags.name)).collect::<Vec<_>>().join(",");
     let initial_cluster = flags.initial_cluster.clone().unwrap_or(own);
     Ok(Plan {
@@ -154,6 +160,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         client_tls,
         peer_tls,
         outgoing_tls,
+        access,
     })
 }
 
@@ -198,13 +205,13 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     // The folder first: what is wrong with it is the more useful message.
     let mut plan = plan(&flags).await?;
     if flags.wal_dir.is_some() {
-        tracing::warn!("kvstore: flag --wal-dir has no meaning here and is ignored: the log is in the data folder");
+        tracing::warn!("--wal-dir has no effect: the log is in the data folder");
     }
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
     let routes = Arc::new(OnceLock::new());
     for port in std::mem::take(&mut plan.peer_ports) {
-        tasks.spawn(
+        tasks.spawn_critical(
             "peers",
             listen::serve_peers(
                 port,
@@ -224,7 +231,10 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
-        tasks.spawn("pages", listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
+        tasks.spawn_critical(
+            "pages",
+            listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()),
+        );
     }
     begin(&core, &bootstrap).await?;
     let result = tokio::select! {
@@ -235,8 +245,10 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         announce(&flags, &plan)?;
         for port in std::mem::take(&mut plan.client_ports) {
             tracing::info!(url = port.url, "ready to serve client requests");
-            tasks
-                .spawn("clients", listen::serve_clients(port, plan.client_tls.clone(), core.clone(), shutdown.clone()));
+            tasks.spawn_critical(
+                "clients",
+                listen::serve_clients(port, plan.client_tls.clone(), core.clone(), shutdown.clone()),
+            );
         }
         shutdown.cancelled().await;
     }
@@ -244,6 +256,9 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     stop(&core, &tasks).await;
     if let Some(reason) = stopped {
         bail!("replication has stopped: {reason}; start the member again");
+    }
+    if let Some(failure) = tasks.failure() {
+        return Err(failure.into());
     }
     if let Some(reason) = leave.get() {
         bail!("{reason}");
@@ -316,6 +331,9 @@ async fn build(
         () = shutdown.cancelled() => bail!("stopped before the state was there again"),
     };
     let owner = machine.members(|members| members.get(identity.member).map(|member| member.name.clone()));
+    if !flags.force_new_cluster {
+        plan.access.check_members(machine.members(|members| members.list().len()))?;
+    }
     bootstrap::check_member(flags, folder.path(), identity, &bootstrap.members, owner.as_deref())?;
     let leave: Leave = Arc::default();
     let config = Config {
@@ -326,6 +344,8 @@ async fn build(
         snapshot_entries: flags.snapshot_count,
         spool: folder.below("member/received")?,
         tls: plan.outgoing_tls.clone(),
+        trust: plan.access.trust(),
+        max_command: flags.max_request_bytes,
         dial: None,
         sync_micros,
         clock: Clock::boot(),
@@ -337,6 +357,7 @@ async fn build(
         bounds: plan.bounds.clone(),
         meters,
         jwt: plan.jwt.clone(),
+        passwords: Passwords::new(flags.bcrypt_cost),
         initial: bootstrap.members.clone(),
         on_removed: on_removed(leave.clone(), shutdown.clone()),
         shutdown: shutdown.clone(),

@@ -45,9 +45,12 @@ impl Retention {
 }
 
 macro_rules! task {
-    ($core:expr, $tasks:expr, $name:literal, $future:expr) => {{
+    ($core:expr, $tasks:expr, $name:literal, $future:expr) => {
+        task!($core, $tasks, spawn, $name, $future)
+    };
+    ($core:expr, $tasks:expr, $spawn:ident, $name:literal, $future:expr) => {{
         let running = $core.shutdown.clone().run_until_cancelled_owned($future);
-        $tasks.spawn($name, async move {
+        $tasks.$spawn($name, async move {
             let _ = running.await;
         });
     }};
@@ -63,10 +66,10 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
     };
     task!(core, tasks, "reclaim", reclaim);
     let hub = core.hub.clone();
-    task!(core, tasks, "watch hub", async move { hub.run().await });
-    task!(core, tasks, "replication", replication(core.clone()));
-    task!(core, tasks, "leadership", leadership(core.clone()));
-    task!(core, tasks, "leases", crate::expiry::run(core.clone()));
+    task!(core, tasks, spawn_critical, "watch hub", async move { hub.run().await });
+    task!(core, tasks, spawn_critical, "replication", replication(core.clone()));
+    task!(core, tasks, spawn_critical, "leadership", leadership(core.clone()));
+    task!(core, tasks, spawn_critical, "leases", crate::expiry::run(core.clone()));
     task!(core, tasks, "members", members(core.clone()));
     task!(core, tasks, "durable members", durable_members(core.clone()));
     task!(core, tasks, "quota", crate::quota::watch(core.clone()));

@@ -284,6 +284,8 @@ impl Boot {
             snapshot_entries: self.plan.snapshot_entries,
             spool: self.spool.clone(),
             tls: Arc::default(),
+            trust: kv_raft::PeerTrust::Unverified,
+            max_command: 1_572_864,
             dial: Some(dial),
             sync_micros,
             clock,

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 
 use crate::view::Informed;
+use crate::zone::View;
 
 /// Serves both.
 pub async fn serve(address: SocketAddr, view: Informed, tasks: &Tasks) -> Result<(), base_serve::ListenError> {
@@ -27,6 +28,6 @@ pub async fn serve(address: SocketAddr, view: Informed, tasks: &Tasks) -> Result
     });
     let listener = base_serve::bind(address).await?;
     let shutdown = tasks.shutdown().clone();
-    tasks.spawn("health", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
+    tasks.spawn_critical("health", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
     Ok(())
 }

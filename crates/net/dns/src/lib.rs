@@ -4,6 +4,7 @@
 //! ([`zone::resolve`]) over a read-only view of the cluster; sockets and forwarding are around it. There is no cache of
 //! the cluster's own names: the informers' stores are one, and an answer is never older than they are.
 
+mod clients;
 mod forward;
 mod health;
 mod reply;
@@ -13,5 +14,5 @@ mod view;
 pub mod zone;
 
 pub use forward::{Upstreams, upstreams_of};
-pub use run::{Settings, run};
+pub use run::{Settings, drop_privileges, run};
 pub use view::Informed;

@@ -22,13 +22,13 @@ pub enum Reply {
 
 /// The answer to a request, or what else has to be done about it.
 pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) -> Reply {
-    if request.message_type() != MessageType::Query {
+    if request.metadata.message_type != MessageType::Query {
         return Reply::Ignore;
     }
-    if request.op_code() != OpCode::Query {
+    if request.metadata.op_code != OpCode::Query {
         return Reply::Ready(Box::new(respond(request, ResponseCode::NotImp)));
     }
-    let [query] = request.queries() else {
+    let [query] = request.queries.as_slice() else {
         return Reply::Ready(Box::new(respond(request, ResponseCode::FormErr)));
     };
     if query.query_class() != DNSClass::IN {
@@ -41,18 +41,18 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     }
     let kind = query.query_type();
     let mut message = respond(request, ResponseCode::NoError);
-    message.set_authoritative(true);
+    message.metadata.authoritative = true;
     match resolve(view, domain, query.name(), kind) {
         Answer::Records { answers, additional } => {
             message.add_answers(answers);
             message.add_additionals(additional);
         }
         Answer::NoData => {
-            message.add_name_server(authority(domain));
+            message.add_authority(authority(domain));
         }
         Answer::NxDomain => {
-            message.set_response_code(ResponseCode::NXDomain);
-            message.add_name_server(authority(domain));
+            message.metadata.response_code = ResponseCode::NXDomain;
+            message.add_authority(authority(domain));
         }
         Answer::Alias { record, target } => {
             message.add_answer(record);
@@ -63,18 +63,15 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     Reply::Ready(Box::new(message))
 }
 
-/// An empty answer to a request.
+/// An empty answer to a request. It repeats the first question only: a request may hold thousands, and a client that sends
+/// more than one gets an error.
 pub fn respond(request: &Message, code: ResponseCode) -> Message {
-    let mut message = Message::new();
-    message
-        .set_id(request.id())
-        .set_message_type(MessageType::Response)
-        .set_op_code(request.op_code())
-        .set_recursion_desired(request.recursion_desired())
-        .set_recursion_available(true)
-        .set_response_code(code)
-        .add_queries(request.queries().iter().cloned());
-    if request.extensions().is_some() {
+    let mut message = Message::response(request.metadata.id, request.metadata.op_code);
+    message.metadata.recursion_desired = request.metadata.recursion_desired;
+    message.metadata.recursion_available = true;
+    message.metadata.response_code = code;
+    message.queries.extend(request.queries.first().cloned());
+    if request.edns.is_some() {
         let mut edns = Edns::new();
         edns.set_max_payload(SAFE_PAYLOAD);
         message.set_edns(edns);
@@ -90,15 +87,15 @@ pub fn encode(request: &Message, mut message: Message, udp: bool) -> Option<Vec<
     if !udp || bytes.len() <= limit {
         return Some(bytes);
     }
-    if message.additional_count() > 0 {
-        message.take_additionals();
+    if !message.additionals.is_empty() {
+        message.additionals.clear();
         let bytes = message.to_vec().ok()?;
         if bytes.len() <= limit {
             return Some(bytes);
         }
     }
-    let mut answers: Vec<Record> = message.take_answers();
-    message.set_truncated(true);
+    let mut answers: Vec<Record> = std::mem::take(&mut message.answers);
+    message.metadata.truncation = true;
     while !answers.is_empty() {
         answers.truncate(answers.len() / 2);
         let mut shorter = message.clone();
@@ -109,4 +106,21 @@ pub fn encode(request: &Message, mut message: Message, udp: bool) -> Option<Vec<
         }
     }
     message.to_vec().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use hickory_proto::op::Query;
+
+    #[test]
+    fn answer_repeats_only_the_first_of_many_questions() {
+        let mut request = Message::new(7, MessageType::Query, OpCode::Query);
+        let name = |n: usize| Name::from_ascii(format!("n{n}.example.")).unwrap();
+        request.queries = (0..4000).map(|n| Query::query(name(n), RecordType::A)).collect();
+        let answer = respond(&request, ResponseCode::FormErr);
+        assert_eq!(answer.queries, [Query::query(name(0), RecordType::A)]);
+        assert!(encode(&request, answer, false).unwrap().len() < 100);
+    }
 }

@@ -1,47 +1,45 @@
 //! The sockets: UDP and TCP on one address.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base_task::Tasks;
-use hickory_proto::op::{Message, Query, ResponseCode};
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
-use ipnet::IpNet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::clients::Clients;
 use crate::forward::Upstreams;
 use crate::reply::{Reply, encode, reply, respond};
-use crate::view::Informed;
+use crate::zone::View;
 
-/// TCP connections at once, and how long one may be silent.
-const CONNECTIONS: usize = 256;
+/// How long a TCP connection may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Everything that an answer needs.
 pub struct Server {
-    pub view: Informed,
+    pub view: Box<dyn View>,
     pub domain: Name,
     pub upstreams: Upstreams,
-    pub allow: Vec<IpNet>,
+    pub clients: Clients,
 }
 
 impl Server {
-    fn allowed(&self, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
-        self.allow.is_empty() || self.allow.iter().any(|net| net.contains(&peer))
+    /// What can be answered at once, or the request when it takes asking others. A panic costs the one request.
+    fn quick(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
+        catch_unwind(AssertUnwindSafe(|| self.quick_unguarded(bytes, udp))).unwrap_or_else(|_| {
+            tracing::error!("answering a request panicked; the request is dropped");
+            Ok(None)
+        })
     }
 
-    /// What can be answered at once, or the request when it takes asking others.
-    fn quick(&self, bytes: &[u8], peer: IpAddr, udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
+    fn quick_unguarded(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
         let Ok(request) = Message::from_vec(bytes) else { return Ok(None) };
-        if !self.allowed(peer) {
-            return Ok(encode(&request, respond(&request, ResponseCode::Refused), udp));
-        }
-        match reply(&self.view, &self.domain, &request, self.view.has_synced()) {
+        match reply(self.view.as_ref(), &self.domain, &request, self.view.has_synced()) {
             Reply::Ready(message) => Ok(encode(&request, *message, udp)),
             Reply::Ignore => Ok(None),
             other => Err(Box::new((request, other))),
@@ -65,29 +63,38 @@ impl Server {
 
     /// Adds what an alias leads to. If nobody knows, the alias alone is still right.
     async fn follow(&self, message: &mut Message, target: Name, kind: RecordType) {
-        let mut question = Message::new();
-        question.set_id(rand::random()).set_recursion_desired(true).add_query(Query::query(target, kind));
+        let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
+        question.metadata.recursion_desired = true;
+        question.add_query(Query::query(target, kind));
         let Ok(bytes) = question.to_vec() else { return };
         let answer = self.upstreams.ask(&bytes, true).await.and_then(|bytes| Message::from_vec(&bytes).ok());
-        if let Some(mut answer) = answer {
-            message.add_answers(answer.take_answers());
+        if let Some(answer) = answer {
+            message.add_answers(answer.answers);
         }
     }
 }
 
-/// Serves on both sockets until the group is told to stop.
-pub async fn serve(server: Arc<Server>, listen: SocketAddr, tasks: &Tasks) -> anyhow::Result<()> {
+/// The sockets of the server, both on one address and port.
+pub struct Sockets {
+    tcp: TcpListener,
+    udp: UdpSocket,
+}
+
+/// Binds both sockets; port 0 is one port for both, picked by the kernel.
+pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
     let tcp = base_serve::bind(listen).await?;
     let listen = tcp.local_addr()?;
-    let udp = Arc::new(
-        UdpSocket::bind(listen)
-            .await
-            .map_err(|error| anyhow::anyhow!("UDP port {listen} can't be listened on: {error}"))?,
-    );
-    tracing::info!(%listen, "serving names");
-    tasks.spawn("dns udp", udp_loop(Arc::clone(&server), udp, tasks.clone()));
-    tasks.spawn("dns tcp", tcp_loop(server, tcp, tasks.clone()));
-    Ok(())
+    let udp = UdpSocket::bind(listen)
+        .await
+        .map_err(|error| anyhow::anyhow!("UDP port {listen} can't be listened on: {error}"))?;
+    Ok(Sockets { tcp, udp })
+}
+
+/// Serves on both sockets until the group is told to stop.
+pub fn serve(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
+    let Sockets { tcp, udp } = sockets;
+    tasks.spawn_critical("dns udp", udp_loop(Arc::clone(server), Arc::new(udp), tasks.clone()));
+    tasks.spawn_critical("dns tcp", tcp_loop(Arc::clone(server), tcp, tasks.clone()));
 }
 
 async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
@@ -100,13 +107,13 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
         };
         // An ICMP error of an earlier answer shows up here; it concerns nobody any more.
         let Ok((length, peer)) = received else { continue };
-        let Some(bytes) = buffer.get(..length) else { continue };
-        match server.quick(bytes, peer.ip(), true) {
+        let Some(bytes) = buffer.get(..length).filter(|_| server.clients.allows(peer.ip())) else { continue };
+        match server.quick(bytes, true) {
             Ok(Some(answer)) => drop(socket.send_to(&answer, peer).await),
             Ok(None) => {}
             Err(pending) => {
                 let (server, socket, bytes) = (Arc::clone(&server), Arc::clone(&socket), bytes.to_vec());
-                tasks.spawn("dns forward", async move {
+                tasks.spawn_isolated("dns forward", async move {
                     if let Some(answer) = server.slow(&bytes, *pending, true).await {
                         let _ = socket.send_to(&answer, peer).await;
                     }
@@ -118,7 +125,6 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
 
 async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
     let shutdown = tasks.shutdown().clone();
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -128,24 +134,27 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
+        if !server.clients.allows(peer.ip()) {
+            continue;
+        }
+        let Some(place) = server.clients.admit(peer.ip()) else { continue };
         let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
-        tasks.spawn("dns connection", async move {
+        tasks.spawn_isolated("dns connection", async move {
             let _place = place;
             tokio::select! {
-                _ = connection(&server, stream, peer) => {}
+                _ = connection(&server, stream) => {}
                 () = shutdown.cancelled() => {}
             }
         });
     }
 }
 
-async fn connection(server: &Server, mut stream: TcpStream, peer: SocketAddr) -> Option<()> {
+async fn connection(server: &Server, mut stream: TcpStream) -> Option<()> {
     loop {
         let length = timeout(SILENCE, stream.read_u16()).await.ok()?.ok()?;
         let mut bytes = vec![0; usize::from(length)];
         timeout(SILENCE, stream.read_exact(&mut bytes)).await.ok()?.ok()?;
-        let answer = match server.quick(&bytes, peer.ip(), false) {
+        let answer = match server.quick(&bytes, false) {
             Ok(answer) => answer?,
             Err(pending) => server.slow(&bytes, *pending, false).await?,
         };
@@ -154,3 +163,7 @@ async fn connection(server: &Server, mut stream: TcpStream, peer: SocketAddr) ->
         timeout(SILENCE, stream.write_all(&framed)).await.ok()?.ok()?;
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

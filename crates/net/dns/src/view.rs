@@ -41,12 +41,6 @@ impl Informed {
         self.slices.synced().await;
         self.namespaces.synced().await;
     }
-
-    /// Whether everything is known.
-    #[must_use]
-    pub fn has_synced(&self) -> bool {
-        self.services.has_synced() && self.slices.has_synced() && self.namespaces.has_synced()
-    }
 }
 
 fn cluster_addresses(service: &Service) -> Vec<String> {
@@ -82,5 +76,9 @@ impl View for Informed {
 
     fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
         self.slices.by_index("address", &address.to_string())
+    }
+
+    fn has_synced(&self) -> bool {
+        self.services.has_synced() && self.slices.has_synced() && self.namespaces.has_synced()
     }
 }

@@ -30,6 +30,8 @@ pub trait View: Send + Sync {
     fn service_at(&self, address: IpAddr) -> Option<Arc<Service>>;
     /// The slices with an endpoint address.
     fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
+    /// Whether the whole cluster is known.
+    fn has_synced(&self) -> bool;
 }
 
 /// The answer to a question.
@@ -95,7 +97,7 @@ fn apex(domain: &Name, name: &Name, kind: RecordType) -> Answer {
     match kind {
         RecordType::SOA | RecordType::ANY => {
             let mut record = authority(domain);
-            record.set_name(name.clone());
+            record.name = name.clone();
             records(vec![record])
         }
         _ => Answer::NoData,
@@ -166,4 +168,4 @@ fn reverse(view: &dyn View, domain: &Name, name: &Name, address: IpAddr, kind: R
 
 #[cfg(test)]
 #[path = "zone_tests.rs"]
-mod tests;
+pub(crate) mod tests;

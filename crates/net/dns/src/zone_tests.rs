@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[derive(Default)]
-struct Fake {
+pub(crate) struct Fake {
     services: Vec<Arc<Service>>,
     slices: Vec<Arc<EndpointSlice>>,
 }
@@ -26,7 +26,11 @@ impl View for Fake {
             .collect()
     }
     fn namespace(&self, name: &str) -> bool {
+        assert_ne!(name, "planted-panic");
         name == "ns"
+    }
+    fn has_synced(&self) -> bool {
+        true
     }
     fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
         let text = address.to_string();
@@ -47,7 +51,7 @@ fn service(name: &str, spec: Value) -> Arc<Service> {
     Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": spec })).unwrap())
 }
 
-fn cluster() -> Fake {
+pub(crate) fn cluster() -> Fake {
     let slice = json!({
         "metadata": { "name": "s-1", "namespace": "ns", "labels": { "kubernetes.io/service-name": "s" } },
         "addressType": "IPv4", "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
@@ -79,7 +83,7 @@ fn ask(name: &str, kind: RecordType) -> String {
     let domain = Name::from_ascii("cluster.local.").unwrap();
     match resolve(&cluster(), &domain, &Name::from_ascii(name).unwrap(), kind) {
         Answer::Records { answers, .. } => {
-            answers.iter().map(|record| record.data().to_string()).collect::<Vec<_>>().join(" | ")
+            answers.iter().map(|record| record.data.to_string()).collect::<Vec<_>>().join(" | ")
         }
         Answer::NoData => "NODATA".into(),
         Answer::NxDomain => "NXDOMAIN".into(),

@@ -1,8 +1,13 @@
-//! `KubeProxyConfiguration`. Fields of upstream's that mean nothing here are accepted; unknown ones are refused by name.
+//! `KubeProxyConfiguration`. Fields that are not implemented are judged by [`UPSTREAM_FIELDS`]; unknown ones are refused.
+
+mod fields;
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
+
+use crate::upstream::UPSTREAM_FIELDS;
 
 /// A configuration that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +20,7 @@ pub enum Error {
         /// The reason.
         cause: std::io::Error,
     },
-    /// The file makes no sense.
+    /// The file is not YAML, or a field is unknown or has a value of another type.
     #[error("configuration {path} is not valid: {cause}")]
     Parse {
         /// The file.
@@ -53,27 +58,6 @@ pub struct Configuration {
     pub node_port_addresses: Option<Vec<String>>,
     /// Settings of this mode.
     pub nftables: Nftables,
-
-    // Accepted: settings of other modes and platforms, and of what the kernel decides here.
-    bind_address: serde_yaml::Value,
-    bind_address_hard_fail: serde_yaml::Value,
-    config_sync_period: serde_yaml::Value,
-    conntrack: serde_yaml::Value,
-    detect_local: serde_yaml::Value,
-    detect_local_mode: serde_yaml::Value,
-    enable_profiling: serde_yaml::Value,
-    feature_gates: serde_yaml::Value,
-    iptables: serde_yaml::Value,
-    ipvs: serde_yaml::Value,
-    logging: serde_yaml::Value,
-    oom_score_adj: serde_yaml::Value,
-    port_range: serde_yaml::Value,
-    show_hidden_metrics_for_version: serde_yaml::Value,
-    #[serde(rename = "windowsRunAsService")]
-    windows_run_as_service: serde_yaml::Value,
-    winkernel: serde_yaml::Value,
-    #[serde(rename = "udpIdleTimeout")]
-    udp_idle_timeout: serde_yaml::Value,
 }
 
 /// How to reach the API server.
@@ -82,10 +66,6 @@ pub struct Configuration {
 pub struct ClientConnection {
     /// The kubeconfig.
     pub kubeconfig: String,
-    accept_content_types: serde_yaml::Value,
-    burst: serde_yaml::Value,
-    content_type: serde_yaml::Value,
-    qps: serde_yaml::Value,
 }
 
 /// Settings of nftables.
@@ -96,18 +76,34 @@ pub struct Nftables {
     pub masquerade_all: bool,
     /// The bit of the packet mark that asks for masquerading.
     pub masquerade_bit: Option<u8>,
-    min_sync_period: serde_yaml::Value,
-    sync_period: serde_yaml::Value,
 }
 
 impl Configuration {
-    /// Reads a file.
+    /// Reads a file. Logs a warning for each field that has no effect.
+    ///
+    /// # Errors
+    /// The file can't be read, or asks for something that is not offered.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
-        let configuration: Self =
-            serde_yaml::from_str(&text).map_err(|cause| Error::Parse { path: path.to_owned(), cause })?;
-        configuration.check()?;
+        let (configuration, warnings) = Self::parse(path, &text)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
         Ok(configuration)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<(Self, Vec<String>), Error> {
+        let invalid = |cause| Error::Parse { path: path.to_owned(), cause };
+        let mut tree: Value = serde_yaml::from_str(text).map_err(invalid)?;
+        let judged = fields::judge(&mut tree, UPSTREAM_FIELDS);
+        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
+        let supported = serde_yaml::to_string(&tree).map_err(invalid)?;
+        let configuration: Self = serde_yaml::from_str(&supported).map_err(invalid)?;
+        configuration.check()?;
+        match judged.refusals.is_empty() {
+            true => Ok((configuration, judged.warnings)),
+            false => Err(Error::Value(judged.refusals.join("; "))),
+        }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -117,10 +113,7 @@ impl Configuration {
                 self.api_version, self.kind
             )));
         }
-        match self.mode.as_str() {
-            "" | "nftables" => Ok(()),
-            other => Err(Error::Value(format!("mode {other:?} is not offered; use \"nftables\""))),
-        }
+        Ok(())
     }
 }
 
@@ -129,17 +122,39 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parse(rest: &str) -> Result<Configuration, String> {
+    fn parse(rest: &str) -> Result<(Configuration, Vec<String>), String> {
         let text = format!("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}");
-        let read: Configuration = serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
-        read.check().map_err(|error| error.to_string())?;
-        Ok(read)
+        Configuration::parse(Path::new("proxy.yaml"), &text).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn upstream_fields_are_known_and_others_named() {
-        assert_eq!(parse("clusterCIDR: 10.0.0.0/8\nipvs: {}\n").unwrap().cluster_cidr, "10.0.0.0/8");
-        assert!(parse("clusterCidr: x\n").unwrap_err().contains("unknown field `clusterCidr`"));
-        assert!(parse("mode: ipvs\n").unwrap_err().contains("nftables"));
+    fn unknown_field_is_refused_by_name() {
+        let error = parse("clusterCidr: x\n").unwrap_err();
+        assert!(error.contains("unknown field `clusterCidr`") && error.contains("clusterCIDR"), "{error}");
+        assert!(parse("mode: [\n").unwrap_err().contains("line"));
+    }
+
+    #[test]
+    fn file_of_kubeadm_is_read_without_warnings() {
+        let text = "bindAddress: \"\"\nbindAddressHardFail: false\nclientConnection:\n  acceptContentTypes: \"\"\n  burst: 0\n  \
+                    contentType: \"\"\n  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf\n  qps: 0\nclusterCIDR: 10.0.0.0/8\n\
+                    configSyncPeriod: 0s\nconntrack:\n  maxPerCore: null\n  tcpBeLiberal: false\n  udpTimeout: 0s\n\
+                    detectLocal:\n  bridgeInterface: \"\"\ndetectLocalMode: \"\"\nenableProfiling: false\nhealthzBindAddress: \"\"\n\
+                    iptables:\n  localhostNodePorts: null\n  masqueradeAll: false\n  syncPeriod: 0s\nipvs:\n  excludeCIDRs: null\n  \
+                    scheduler: \"\"\nlogging:\n  flushFrequency: 0\n  options:\n    json:\n      infoBufferSize: \"0\"\n  \
+                    verbosity: 0\nmode: \"\"\nnftables:\n  masqueradeBit: null\nnodePortAddresses: null\noomScoreAdj: null\n\
+                    portRange: \"\"\nwinkernel:\n  enableDSR: false\n";
+        let (read, warnings) = parse(text).unwrap();
+        assert_eq!(read.cluster_cidr, "10.0.0.0/8");
+        assert_eq!(read.client_connection.kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf");
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn field_without_effect_is_named_and_a_dangerous_one_refused() {
+        let (_, warnings) = parse("conntrack:\n  min: 1000\n").unwrap();
+        assert!(warnings[0].starts_with("conntrack.min has no effect: "), "{warnings:?}");
+        assert!(parse("detectLocalMode: BridgeInterface\n").unwrap_err().contains("detectLocalMode is not supported"));
+        assert!(parse("detectLocalMode: ClusterCIDR\n").is_ok());
     }
 }

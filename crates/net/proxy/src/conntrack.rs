@@ -2,19 +2,20 @@
 //! when endpoints go, or packets follow it to nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
 
 use tokio::process::Command;
-
-use crate::fragment::Front;
 
 /// What to forget, as arguments of `conntrack -D`. Pure.
 ///
 /// Entries that lead to an endpoint that is gone; and where there was no endpoint before, everything, because clients
 /// that kept sending have an entry without translation.
 #[must_use]
-pub fn stale(before: &BTreeMap<Front, BTreeSet<IpAddr>>, now: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
+pub fn stale(
+    before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+    now: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Vec<Vec<String>> {
     let none = BTreeSet::new();
     let mut out = Vec::new();
     for (front, targets) in before {
@@ -33,34 +34,30 @@ pub fn stale(before: &BTreeMap<Front, BTreeSet<IpAddr>>, now: &BTreeMap<Front, B
     out
 }
 
-fn arguments(front: &Front, v6: bool) -> Vec<String> {
+fn arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
     let mut out = vec!["-D".to_owned(), "-p".to_owned(), "udp".to_owned()];
     if v6 {
         out.extend(["-f".to_owned(), "ipv6".to_owned()]);
     }
-    match front {
-        Front::Address(ip, port) => {
-            out.extend(["--orig-dst".to_owned(), ip.to_string(), "--orig-port-dst".to_owned(), port.to_string()]);
-        }
-        Front::NodePort(port) => out.extend(["--orig-port-dst".to_owned(), port.to_string()]),
-    }
+    let (ip, port) = (front.ip().to_string(), front.port().to_string());
+    out.extend(["--orig-dst".to_owned(), ip, "--orig-port-dst".to_owned(), port]);
     out
 }
 
 /// What to forget among all that is remembered (a listing of `conntrack -L -p udp`): entries of a front that do not lead
 /// to one of its targets. Entries that do are left alone, so that a restart of the proxy interrupts nobody. Pure.
 #[must_use]
-pub fn astray(listing: &str, fronts: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
+pub fn astray(listing: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
     listing.lines().filter_map(|line| astray_entry(line, fronts)).collect()
 }
 
-fn astray_entry(line: &str, fronts: &BTreeMap<Front, BTreeSet<IpAddr>>) -> Option<Vec<String>> {
+fn astray_entry(line: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Option<Vec<String>> {
     let all = |name: &str| line.split_whitespace().filter_map(|word| word.strip_prefix(name)).collect::<Vec<_>>();
     let (sources, targets, from, to) = (all("src="), all("dst="), all("sport="), all("dport="));
     let port: u16 = to.first()?.parse().ok()?;
     let destination: IpAddr = targets.first()?.parse().ok()?;
     let answering: IpAddr = sources.get(1)?.parse().ok()?;
-    let wanted = fronts.get(&Front::Address(destination, port)).or_else(|| fronts.get(&Front::NodePort(port)))?;
+    let wanted = fronts.get(&SocketAddr::new(destination, port))?;
     let served = wanted.contains(&answering) || (wanted.is_empty() && answering == destination);
     (!served).then(|| {
         let words = [
@@ -109,13 +106,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn map(front: Front, targets: &[&str]) -> BTreeMap<Front, BTreeSet<IpAddr>> {
+    fn map(front: SocketAddr, targets: &[&str]) -> BTreeMap<SocketAddr, BTreeSet<IpAddr>> {
         BTreeMap::from([(front, targets.iter().map(|ip| ip.parse().unwrap()).collect())])
     }
 
     #[test]
     fn a_restart_forgets_only_what_leads_astray() {
-        let front = map(Front::Address("10.96.0.10".parse().unwrap(), 53), &["10.0.0.1"]);
+        let front = map("10.96.0.10:53".parse().unwrap(), &["10.0.0.1"]);
         let entry = |answering: &str| {
             format!(
                 "udp 17 28 src=10.0.0.9 dst=10.96.0.10 sport=4000 dport=53 src={answering} dst=10.0.0.9 sport=53 dport=4000"
@@ -135,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten() {
-        let front = Front::Address("10.96.0.10".parse().unwrap(), 53);
+        let front = "10.96.0.10:53".parse().unwrap();
         let forget = |before: &[&str], now: &[&str]| {
             stale(&map(front, before), &map(front, now)).iter().map(|args| args[3..].join(" ")).collect::<Vec<_>>()
         };
@@ -144,6 +141,15 @@ mod tests {
         assert_eq!(forget(&["10.0.0.1"], &["10.0.0.2"]), [format!("{base} --dst-nat 10.0.0.1")]);
         assert_eq!(forget(&["10.0.0.1"], &[]), [format!("{base} --dst-nat 10.0.0.1")]);
         assert_eq!(forget(&[], &["10.0.0.1"]), [base]);
-        assert_eq!(stale(&map(Front::NodePort(30053), &["10.0.0.1"]), &BTreeMap::new()).len(), 1);
+    }
+
+    /// A pod that talks to another host keeps its connection, whatever ports that host uses.
+    #[test]
+    fn node_port_leaves_connections_to_other_hosts_alone() {
+        let front = map("192.0.2.2:30053".parse().unwrap(), &["10.0.0.1"]);
+        let elsewhere = "udp 17 28 src=10.0.0.9 dst=203.0.113.5 sport=4000 dport=30053 src=203.0.113.5 dst=192.0.2.2 sport=30053 dport=4000";
+        assert_eq!(astray(elsewhere, &front), Vec::<Vec<String>>::new());
+        let args = stale(&front, &BTreeMap::new()).concat().join(" ");
+        assert!(args.contains("--orig-dst 192.0.2.2 --orig-port-dst 30053"), "{args}");
     }
 }

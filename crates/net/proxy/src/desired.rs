@@ -79,6 +79,20 @@ impl Desired {
         out.finish().change
     }
 
+    /// Whether some Service has session affinity.
+    #[must_use]
+    pub fn has_affinity(&self) -> bool {
+        self.fragments.values().flat_map(|fragment| fragment.parts.values()).any(|part| !part.sets.is_empty())
+    }
+
+    /// The commands that give the clients of a listing of sets (`nft -j list sets`) back to their endpoints.
+    #[must_use]
+    pub fn keep_affinity(&self, listing: &str) -> String {
+        let parts = self.fragments.values().flat_map(|fragment| &fragment.parts);
+        let wanted = parts.flat_map(|(family, part)| part.sets.keys().map(|set| (*family, set.as_str()))).collect();
+        crate::affinity::restore(listing, &wanted)
+    }
+
     fn claim(&mut self, service: &str, family: Family, before: &Part, now: &Part, out: &mut Diff) {
         let touched: BTreeSet<_> = before.elements.keys().chain(now.elements.keys()).collect();
         for (set, key) in touched {

@@ -42,9 +42,16 @@ pub fn endpoints(
             found.extend(slice.endpoints.iter().flatten().filter_map(|endpoint| read(endpoint, number, node)));
         }
     }
-    found.sort();
+    // Two slices may have the same address: an endpoint moves from one to the other, or a new pod has the address of one that
+    // is ending. The entry that takes connections is the one to keep.
+    found.sort_by(|a, b| preference(a).cmp(&preference(b)).then_with(|| a.cmp(b)));
     found.dedup_by_key(|endpoint| endpoint.address);
     found
+}
+
+/// The order of endpoints, of which the first with an address stays.
+fn preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
+    (endpoint.address, endpoint.terminating, !endpoint.ready, !endpoint.serving)
 }
 
 fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
@@ -65,7 +72,7 @@ fn read(endpoint: &k8s_openapi::api::discovery::v1::Endpoint, port: u16, node: &
     Some(Endpoint {
         address: SocketAddr::new(ip, port),
         ready,
-        serving: conditions.and_then(|c| c.serving).unwrap_or(ready),
+        serving: conditions.and_then(|c| c.serving).unwrap_or(true),
         terminating: conditions.and_then(|c| c.terminating).unwrap_or(false),
         local: endpoint.node_name.as_deref() == Some(node),
         for_nodes: hints
@@ -112,6 +119,7 @@ fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::sync::Arc;
 
     fn endpoint(last: u8, flags: &str) -> Endpoint {
         Endpoint {
@@ -137,6 +145,27 @@ mod tests {
             .map(|e| if let IpAddr::V4(ip) = e.address.ip() { ip.octets()[3] } else { 0 })
             .collect();
         assert_eq!(got, expect, "{flags:?}");
+    }
+
+    #[test]
+    fn address_in_two_slices_is_ready_if_one_of_them_is() {
+        let slice = |ready: bool, terminating: bool| -> EndpointSlice {
+            let conditions = serde_json::json!({ "ready": ready, "serving": true, "terminating": terminating });
+            serde_json::from_value(serde_json::json!({
+                "addressType": "IPv4", "ports": [{ "name": "", "port": 80, "protocol": "TCP" }],
+                "endpoints": [{ "addresses": ["10.0.0.1"], "conditions": conditions }],
+            }))
+            .unwrap()
+        };
+        let service = serde_json::from_value(serde_json::json!({
+            "metadata": {}, "spec": { "clusterIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] }
+        }));
+        let port = crate::model::service_ports(&service.unwrap()).remove(0);
+        let (new, ending) = (Arc::new(slice(true, false)), Arc::new(slice(false, true)));
+        for slices in [[new.clone(), ending.clone()], [ending, new]] {
+            let found = endpoints(&port, Family::V4, &slices, "n1");
+            assert_eq!(found.iter().map(|e| e.ready).collect::<Vec<_>>(), [true]);
+        }
     }
 
     #[test]

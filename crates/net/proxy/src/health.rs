@@ -1,13 +1,11 @@
-//! HTTP: the proxy's own health, its metrics, and a port for each Service that asks for a health check of its local
-//! endpoints.
+//! HTTP: the proxy's own health and its metrics.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use base_task::{CancellationToken, Tasks};
+use base_task::Tasks;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -19,6 +17,7 @@ use hyper::service::service_fn;
 pub struct Health {
     synced: AtomicBool,
     failing: AtomicBool,
+    removed: AtomicBool,
     updated: AtomicI64,
 }
 
@@ -35,19 +34,34 @@ impl Health {
         self.failing.store(true, Ordering::Relaxed);
     }
 
-    fn answer(&self) -> Response<Full<Bytes>> {
-        let healthy = self.synced.load(Ordering::Relaxed) && !self.failing.load(Ordering::Relaxed);
+    /// Sets whether the node may get connections of load balancers.
+    pub fn set_eligible(&self, eligible: bool) {
+        self.removed.store(!eligible, Ordering::Relaxed);
+    }
+
+    /// Whether the rules are as they should be.
+    pub fn is_healthy(&self) -> bool {
+        self.synced.load(Ordering::Relaxed) && !self.failing.load(Ordering::Relaxed)
+    }
+
+    /// `/healthz` is what load balancers ask; `/livez`, which decides on a restart, leaves the node's state out.
+    fn answer(&self, for_balancers: bool) -> Response<Full<Bytes>> {
+        let eligible = !self.removed.load(Ordering::Relaxed);
+        let healthy = self.is_healthy() && (eligible || !for_balancers);
         let time = |seconds| jiff::Timestamp::from_second(seconds).map(|t| t.to_string()).unwrap_or_default();
-        let body = serde_json::json!({
-            "lastUpdated": time(self.updated.load(Ordering::Relaxed)),
-            "currentTime": jiff::Timestamp::now().to_string(),
-            "nodeEligible": true,
-        });
+        let now = jiff::Timestamp::now();
+        // As upstream: load balancers take the time of a healthy proxy as that of its last look, not of the last change.
+        let updated = if for_balancers && healthy { now.as_second() } else { self.updated.load(Ordering::Relaxed) };
+        let mut body = serde_json::json!({ "lastUpdated": time(updated), "currentTime": now.to_string() });
+        if for_balancers {
+            body["nodeEligible"] = eligible.into();
+        }
         json(if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 }
 
-fn json(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {
+/// A JSON document.
+pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     let kind = http::HeaderValue::from_static("application/json");
@@ -67,14 +81,15 @@ pub async fn serve_health(
 ) -> Result<(), base_serve::ListenError> {
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = match request.uri().path() {
-            "/healthz" | "/livez" => health.answer(),
+            "/healthz" => health.answer(true),
+            "/livez" => health.answer(false),
             _ => not_found(),
         };
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let listener = base_serve::bind(address).await?;
     let shutdown = tasks.shutdown().clone();
-    tasks.spawn("health", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
+    tasks.spawn_critical("health", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
     Ok(())
 }
 
@@ -95,73 +110,24 @@ pub async fn serve_metrics(
     });
     let listener = base_serve::bind(address).await?;
     let shutdown = tasks.shutdown().clone();
-    tasks.spawn("metrics", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
+    tasks.spawn_critical("metrics", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
     Ok(())
 }
 
-struct Checked {
-    service: String,
-    local: Arc<AtomicUsize>,
-    stop: CancellationToken,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The health check ports of Services.
-pub struct Checks {
-    tasks: Tasks,
-    open: BTreeMap<u16, Checked>,
-}
-
-impl Checks {
-    /// None yet.
-    pub fn new(tasks: Tasks) -> Self {
-        Self { tasks, open: BTreeMap::new() }
+    #[test]
+    fn healthz_fails_on_a_node_that_is_removed_and_livez_does_not() {
+        let health = Health::default();
+        let both = || [health.answer(true).status(), health.answer(false).status()].map(|status| status.as_u16());
+        assert_eq!(both(), [503, 503]);
+        health.good();
+        assert_eq!(both(), [200, 200]);
+        health.set_eligible(false);
+        assert_eq!(both(), [503, 200]);
+        health.bad();
+        assert_eq!(both(), [503, 503]);
     }
-
-    /// Sets what a Service's port tells; nothing closes it.
-    pub async fn set(&mut self, service: &str, health: Option<(u16, usize)>) {
-        let other = |port: &u16| health.is_none_or(|(wanted, _)| wanted != *port);
-        let closed: Vec<u16> =
-            self.open.iter().filter(|(port, c)| c.service == service && other(port)).map(|(port, _)| *port).collect();
-        for port in closed {
-            if let Some(checked) = self.open.remove(&port) {
-                checked.stop.cancel();
-            }
-        }
-        let Some((port, local)) = health else { return };
-        if let Some(checked) = self.open.get(&port) {
-            checked.local.store(local, Ordering::Relaxed);
-            return;
-        }
-        self.open_port(service, port, local).await;
-    }
-
-    async fn open_port(&mut self, service: &str, port: u16, count: usize) {
-        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
-        let listener = match base_serve::bind(address).await {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(service, %error, "health checks of the Service can't be served");
-                return;
-            }
-        };
-        let local = Arc::new(AtomicUsize::new(count));
-        let stop = self.tasks.shutdown().child_token();
-        let (name, shared) = (service.to_owned(), Arc::clone(&local));
-        let answer = service_fn(move |_: Request<Incoming>| {
-            std::future::ready(Ok::<_, Infallible>(local_health(&name, shared.load(Ordering::Relaxed))))
-        });
-        let options = base_serve::Options::default();
-        self.tasks.spawn("service health check", base_serve::serve(listener, options, answer, stop.clone()));
-        self.open.insert(port, Checked { service: service.to_owned(), local, stop });
-    }
-}
-
-fn local_health(service: &str, local: usize) -> Response<Full<Bytes>> {
-    let (namespace, name) = service.split_once('/').unwrap_or(("", service));
-    let body = serde_json::json!({
-        "service": { "namespace": namespace, "name": name },
-        "localEndpoints": local,
-        "serviceProxyHealthy": true,
-    });
-    json(if local > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
 }

@@ -4,25 +4,32 @@
 //! is installed becomes one `nft` transaction of that size. A packet costs a constant number of map look-ups, whatever
 //! the number of Services. Rules outlive the process: when it is killed, Services go on.
 
+mod affinity;
+mod args;
 mod config;
 mod conntrack;
 mod desired;
 mod endpoints;
 mod fragment;
 mod health;
+mod health_checks;
 mod local;
 mod model;
 mod names;
 mod nft;
 mod run;
 mod skeleton;
+mod sync;
+mod upstream;
 
+pub use args::Args;
 pub use config::{Configuration, Error as ConfigError};
 pub use desired::{Commands, Desired};
 pub use endpoints::{Endpoint, choose};
 pub use fragment::{Fragment, Part, fragment};
 pub use local::Node;
 pub use model::{Family, Protocol, ServicePort, service_ports};
-pub use nft::cleanup;
+pub use nft::{check, cleanup};
 pub use run::{Settings, run};
 pub use skeleton::{Skeleton, skeleton};
+pub use upstream::{UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields};

@@ -19,6 +19,8 @@ pub struct Node {
     pub pod_ranges: Vec<IpNet>,
     /// Hide all sources.
     pub masquerade_all: bool,
+    /// Addresses that node ports answer at.
+    pub node_port_addresses: Vec<IpAddr>,
 }
 
 impl Node {

@@ -11,6 +11,20 @@ pub fn chain(kind: &str, readable: &str) -> String {
     let digest = Sha256::digest(readable.as_bytes());
     let short: String = digest.iter().take(8).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect();
     let mut name = format!("{kind}-{short}-{readable}");
-    name.truncate(LONGEST);
+    let end = name.char_indices().map(|(start, c)| start + c.len_utf8()).take_while(|end| *end <= LONGEST).last();
+    name.truncate(end.unwrap_or_default());
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chain_cuts_a_long_name_between_characters() {
+        for length in 0..8 {
+            let name = chain("service", &format!("{}{}", "a".repeat(length), "\u{00fc}".repeat(80)));
+            assert!(name.len() <= LONGEST && name.len() > LONGEST - 2, "{name}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Handing transactions to the kernel by way of `nft`.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -17,7 +18,13 @@ pub enum Error {
     /// The kernel or `nft` refused; nothing of the transaction took effect.
     #[error("nft refused a transaction: {0}")]
     Refused(String),
+    /// `nft` did not end in time and was killed.
+    #[error("nft did not end within {} s", DEADLINE.as_secs())]
+    Late,
 }
+
+/// Time for one call of `nft`. A transaction of 10 000 Services takes a few seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Whether `nft` is there and the kernel lets this process use it.
 pub async fn check() -> Result<(), Error> {
@@ -48,12 +55,40 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
         }
         drop(stdin);
     };
-    let (output, ()) = tokio::join!(child.wait_with_output(), feed);
-    let output = output?;
+    let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
+    let output = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| Error::Late)??;
     if output.status.success() {
         return Ok(());
     }
     Err(Error::Refused(first_lines(&output.stderr)))
+}
+
+/// Whether the tables are there with their hooks. If `nft` can't be asked, they count as installed.
+pub async fn installed(families: &[Family]) -> bool {
+    for family in families {
+        let words = ["list", "chain", family.word(), TABLE, "nat-prerouting"];
+        let listing = Command::new("nft").args(words).stdin(Stdio::null()).kill_on_drop(true).output();
+        if let Ok(Ok(output)) = tokio::time::timeout(DEADLINE, listing).await
+            && !(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("jump services"))
+        {
+            return false;
+        }
+    }
+    true
+}
+
+/// Returns all sets with their elements, in JSON; empty if `nft` can't list them.
+pub async fn list_sets() -> String {
+    let listing = Command::new("nft").args(["-j", "list", "sets"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    match listing.await {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) => {
+            let reason = first_lines(&output.stderr);
+            tracing::warn!(reason, "sets can't be listed; clients may change endpoints in spite of session affinity");
+            String::new()
+        }
+        Err(_) => String::new(),
+    }
 }
 
 fn first_lines(output: &[u8]) -> String {

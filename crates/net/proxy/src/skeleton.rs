@@ -25,6 +25,17 @@ pub const MARK: &str = "mark-for-masquerade";
 /// Chain that refuses.
 pub const REJECT: &str = "reject-chain";
 
+/// Closes CVE-2020-8558: where `route_localnet` is set (the portmap plugin does, for host ports), the kernel delivers packets
+/// for 127.0.0.0/8 from pods and neighbours to the node's local services. A loopback address on the wire is never legitimate.
+/// The hook runs before the translation of replies is undone, so translated connections of local clients are not affected.
+/// The kernel itself drops ::1 on the wire.
+const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
+    type filter hook prerouting priority raw; policy accept;
+    iifname != "lo" ip daddr 127.0.0.0/8 drop;
+    iifname != "lo" ip saddr 127.0.0.0/8 drop;
+  }
+"#;
+
 /// What the skeleton depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skeleton {
@@ -39,6 +50,7 @@ pub struct Skeleton {
 pub fn skeleton(family: Family, options: &Skeleton) -> String {
     let word = family.word();
     let address = family.address_type();
+    let guard = if family == Family::V4 { LOOPBACK_GUARD } else { "" };
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
     let node_ips: Vec<String> =
         options.node_port_addresses.iter().filter(|ip| Family::of(**ip) == family).map(ToString::to_string).collect();
@@ -74,7 +86,7 @@ table {word} {TABLE} {{
   chain service-endpoints-check {{ {word} daddr . meta l4proto . th dport vmap @{NO_ENDPOINT_SERVICES}; }}
   chain nodeport-endpoints-check {{ {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
   chain cluster-ips-check {{ {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has"; }}
-  chain filter-prerouting {{
+{guard}  chain filter-prerouting {{
     type filter hook prerouting priority -110; policy accept;
     ct state new jump firewall-check;
   }}
@@ -90,11 +102,11 @@ table {word} {TABLE} {{
   }}
   chain filter-output {{
     type filter hook output priority -110; policy accept;
-    ct state new jump service-endpoints-check;
     ct state new jump firewall-check;
   }}
   chain filter-output-post-dnat {{
     type filter hook output priority -90; policy accept;
+    ct state new jump service-endpoints-check;
     ct state new jump cluster-ips-check;
   }}
   chain nat-prerouting {{
@@ -112,4 +124,25 @@ table {word} {TABLE} {{
 }}
 "#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skeleton_drops_loopback_addresses_on_the_wire() {
+        let options = Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() };
+        assert!(skeleton(Family::V4, &options).contains("iifname != \"lo\" ip daddr 127.0.0.0/8 drop;"));
+        assert!(!skeleton(Family::V6, &options).contains("loopback-guard"));
+    }
+
+    /// Translation comes first: the node's own connections to a Service with the policy Local may use other nodes' endpoints.
+    #[test]
+    fn node_connections_are_checked_for_endpoints_after_translation() {
+        let text = skeleton(Family::V4, &Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() });
+        let chain = |name: &str| text.split(&format!("chain {name} {{")).nth(1).and_then(|rest| rest.split('}').next());
+        assert!(!chain("filter-output").unwrap_or_default().contains("service-endpoints-check"));
+        assert!(chain("filter-output-post-dnat").unwrap_or_default().contains("service-endpoints-check"));
+    }
 }

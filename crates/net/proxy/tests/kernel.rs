@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -29,7 +30,9 @@ fn sh(script: &str) -> Result<String, String> {
 
 impl World {
     fn new() -> Result<Self, String> {
-        let world = Self { tag: format!("icp{}", std::process::id()), servers: Vec::new() };
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let world = Self { tag: format!("icp{}-{count}", std::process::id()), servers: Vec::new() };
         let node = world.name("node");
         sh(&format!(
             "ip netns add {node}
@@ -62,14 +65,19 @@ impl World {
              ip -n {pod} link set eth0 up
              ip -n {pod} route add default via 10.244.0.1"
         ))?;
-        let script = format!("d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p 8080 -h $d");
+        self.server(name, 8080);
+        Ok(())
+    }
+
+    /// An HTTP server in a namespace that answers with the namespace's name.
+    fn server(&mut self, name: &str, port: u16) {
+        let script = format!("d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p {port} -h $d");
         let server = Command::new("ip")
-            .args(["netns", "exec", &pod, "sh", "-c", &script])
+            .args(["netns", "exec", &self.name(name), "sh", "-c", &script])
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|error| error.to_string())?;
+            .expect("ip was run before");
         self.servers.push(server);
-        Ok(())
     }
 
     fn nft(&self, commands: &str) {
@@ -110,6 +118,11 @@ impl Drop for World {
 }
 
 fn rules(more: &Value, backends: &[&str]) -> Fragment {
+    rules_at(more, backends, "n1")
+}
+
+/// The rules on node n1 of a Service with its endpoints on some node.
+fn rules_at(more: &Value, backends: &[&str], of: &str) -> Fragment {
     let mut spec =
         json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -117,7 +130,7 @@ fn rules(more: &Value, backends: &[&str]) -> Fragment {
         serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec })).unwrap();
     let endpoints: Vec<Value> = backends
         .iter()
-        .map(|ip| json!({ "addresses": [ip], "nodeName": "n1", "conditions": { "ready": true } }))
+        .map(|ip| json!({ "addresses": [ip], "nodeName": of, "conditions": { "ready": true } }))
         .collect();
     let slice: EndpointSlice = serde_json::from_value(json!({
         "metadata": { "namespace": "ns", "name": "web-1" }, "addressType": "IPv4",
@@ -176,4 +189,67 @@ fn connections_reach_endpoints_and_follow_changes() {
     apply(Fragment::default());
     let left = sh(&format!("ip netns exec {} nft list table ip kube-proxy", world.name("node"))).unwrap();
     assert!(!left.contains("ns/web"), "{left}");
+}
+
+/// A restart of the proxy installs the whole table anew.
+#[test]
+fn full_install_keeps_session_affinity() {
+    let Some(world) = world() else { return };
+    let options = Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() };
+    let mut desired = Desired::default();
+    desired.set("ns/web", rules(&json!({ "sessionAffinity": "ClientIP" }), &["10.244.0.2", "10.244.0.3"]));
+    world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let bound = world.ask("b", "10.96.0.7").unwrap();
+    assert_eq!(bound.len(), 1, "{bound:?}");
+    for _ in 0..8 {
+        let listing = sh(&format!("ip netns exec {} nft -j list sets", world.name("node"))).unwrap();
+        world.nft(&(skeleton(Family::V4, &options) + &desired.install() + &desired.keep_affinity(&listing)));
+        assert_eq!(world.ask("b", "10.96.0.7").unwrap(), bound);
+    }
+}
+
+/// The short circuit: for the node and its pods, the policy Local does not hide endpoints of other nodes.
+#[test]
+fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
+    let Some(world) = world() else { return };
+    let options = Skeleton { masquerade_bit: 14, node_port_addresses: vec!["10.244.0.1".parse().unwrap()] };
+    let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
+    let mut desired = Desired::default();
+    desired.set("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
+    world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for from in ["node", "b"] {
+        assert_eq!(world.ask(from, "10.244.0.1:30080"), Ok(vec!["a".into()]), "node port from {from}");
+    }
+    assert_eq!(world.ask("b", "192.0.2.9"), Ok(vec!["a".into()]), "external IP from a pod");
+}
+
+/// CVE-2020-8558: host ports on 127.0.0.1 set `route_localnet` on the bridge.
+#[test]
+fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
+    let Some(world) = world() else { return };
+    let (node, pod) = (world.name("node"), world.name("a"));
+    sh(&format!(
+        "ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/conf/br0/route_localnet'
+         ip -n {pod} route flush table local dev lo
+         ip -n {pod} route add 127.0.0.1/32 via 10.244.0.1 dev eth0 src 10.244.0.2"
+    ))
+    .unwrap();
+    world.nft("table ip probe { chain input { type filter hook input priority 0; udp dport 9099 counter; }; }\n");
+    let delivered = || {
+        sh(&format!("ip netns exec {pod} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'")).unwrap();
+        sh(&format!("ip netns exec {node} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'")).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let counter = sh(&format!("ip netns exec {node} nft list table ip probe"));
+        let text = counter.unwrap();
+        text.split("packets ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .and_then(|n| n.parse::<u32>().ok())
+            .unwrap()
+    };
+    assert_eq!(delivered(), 2, "without rules, the pod's packet and the node's own");
+    world.nft(&skeleton(Family::V4, &Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() }));
+    assert_eq!(delivered(), 3, "with rules, the node's own only");
 }

@@ -23,14 +23,16 @@ enum Version {
 pub(crate) struct Cgroups {
     root: Option<String>,
     version: Version,
+    /// Processes and threads that a pod may have.
+    pids: Option<u64>,
 }
 
 impl Cgroups {
-    /// Finds the hierarchies and makes the three parents.
-    pub(crate) fn new(root: Option<&str>) -> io::Result<Self> {
+    /// Finds the hierarchies and makes the three parents. `pids` limits the processes of each pod.
+    pub(crate) fn new(root: Option<&str>, pids: Option<u64>) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let root = root.map(|r| r.trim_matches('/').to_owned());
-        let cgroups = Cgroups { root, version: version(&mounts) };
+        let cgroups = Cgroups { root, version: version(&mounts), pids };
         if cgroups.root.is_some() {
             for class in ["", "burstable", "besteffort"] {
                 let path = cgroups.parent(class);
@@ -70,7 +72,15 @@ impl Cgroups {
         }
         self.make(&path)?;
         self.apply(&path, resources::of_pod(pod));
-        Ok(())
+        self.limit_pids(&path)
+    }
+
+    /// Sets the limit of processes. Unlike shares it protects the node, so that it must not fail in silence.
+    fn limit_pids(&self, path: &str) -> io::Result<()> {
+        let Some(pids) = self.pids else { return Ok(()) };
+        let missing = || io::Error::other("podPidsLimit is set, but there is no pids controller");
+        let place = self.place("pids", path).ok_or_else(missing)?;
+        fs::write(place.join("pids.max"), pids.to_string())
     }
 
     /// Removes the pod's cgroup, whichever class it is in.
@@ -242,4 +252,23 @@ pub(crate) fn least_oom_score() -> i64 {
         return -1000;
     }
     fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn limit_of_processes_is_set_or_the_pod_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("pod")).unwrap();
+        let version = Version::Two(dir.path().to_owned());
+        let cgroups = Cgroups { root: Some(String::new()), version, pids: Some(100) };
+        cgroups.limit_pids("/pod").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("pod/pids.max")).unwrap(), "100");
+        assert!(cgroups.limit_pids("/missing").is_err());
+        let none = Cgroups { version: Version::One(Vec::new()), ..cgroups };
+        assert!(none.limit_pids("/pod").is_err());
+    }
 }

@@ -2,16 +2,28 @@
 
 mod file;
 mod flags;
+mod kernel;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod unsupported;
 
-pub use file::{Configuration, read};
-pub use flags::{Flags, IGNORED_FLAGS};
+pub use file::{Configuration, honoured_fields, read};
+pub use flags::Flags;
+pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS};
 
+use api_meta::Quantity;
 use k8s_openapi::api::core::v1::Taint;
+use node_server::AnswersKept;
 use node_volumes::Mounter;
+use parse::{bytes, duration};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Resources of which a part can be kept back from pods.
+const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// Everything the kubelet can be told.
 #[derive(Clone, Debug)]
@@ -46,6 +58,12 @@ pub struct Settings {
     pub port_file: Option<PathBuf>,
     /// Certificate and key of the HTTPS server; made up when not given.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The server speaks TLS 1.3 only.
+    pub tls13_only: bool,
+    /// Streams and logs are served.
+    pub debugging: bool,
+    /// How long answers of the API server about tokens, permissions and refusals are kept.
+    pub kept: AnswersKept,
     /// CA of client certificates.
     pub client_ca: Option<PathBuf>,
     /// Whether requests without credentials are let in as `system:anonymous`.
@@ -64,6 +82,8 @@ pub struct Settings {
     pub max_pods: u32,
     /// Parent of the pods' cgroups; None makes none.
     pub cgroup_root: Option<String>,
+    /// Processes and threads that a pod may have.
+    pub pod_pids: Option<u64>,
     /// Seconds between two heartbeats are a quarter of this.
     pub lease_seconds: i32,
     /// Between two looks at the node's own state.
@@ -75,13 +95,13 @@ pub struct Settings {
     /// Log files of one container, the open one included.
     pub log_files: usize,
     /// Kept back from pods: cpu, memory, ephemeral-storage.
-    pub reserved: BTreeMap<String, String>,
+    pub reserved: BTreeMap<String, Quantity>,
     /// Unsafe sysctls that pods may set all the same.
     pub unsafe_sysctls: Vec<String>,
+    /// Containers without a seccomp profile get the runtime's.
+    pub seccomp_default: bool,
     /// How volumes come into being.
     pub mounter: Mounter,
-    /// CIDR of pods, without an API server to say so.
-    pub pod_cidr: Option<String>,
     /// The configuration as it was read, for `/configz`.
     pub source: serde_json::Value,
 }
@@ -98,32 +118,29 @@ impl Settings {
 /// # Errors
 /// A value that can't be used, by its name.
 pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
-    let (file, source) = match &flags.config {
-        Some(path) => read(path)?,
-        None => (Configuration::default(), serde_json::json!({})),
-    };
+    let (file, source) = read(flags.config.as_deref(), flags.config_dir.as_deref())?;
     let node_ips = node_ips(flags)?;
     let listen = flags.address.or(file.address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let healthz_port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
-    let healthz_address = file.healthz_bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let healthz_address =
+        flags.healthz_bind_address.or(file.healthz_bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let simulated =
         flags.simulated || flags.container_runtime_endpoint.as_deref().is_some_and(|e| e.starts_with("simulated:"));
-    let endpoint = flags.container_runtime_endpoint.clone().or(file.container_runtime_endpoint.clone());
+    let endpoint = given(&flags.container_runtime_endpoint, &file.container_runtime_endpoint);
     let endpoint = endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into());
-    let cgroups = file.cgroups_per_qos.unwrap_or(true) && !simulated;
+    let cgroups = flags.cgroups_per_qos.or(file.cgroups_per_qos).unwrap_or(true) && !simulated;
+    check_kernel(flags, &file, simulated)?;
+    check_cgroup_driver(given(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
     let cgroup_root = flags.cgroup_root.clone().or(file.cgroup_root.clone()).unwrap_or_default();
     Ok(Settings {
         node_name: node_name(flags)?,
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
         runtime_endpoint: if simulated { "simulated:".into() } else { endpoint },
-        logs_dir: flags
-            .pod_logs_dir
-            .clone()
-            .or(file.pod_logs_dir.clone())
+        logs_dir: given(&flags.pod_logs_dir, &file.pod_logs_dir)
             .unwrap_or_else(|| if simulated { flags.root_dir.join("logs") } else { "/var/log/pods".into() }),
         root_dir: flags.root_dir.clone(),
-        static_pods: flags.pod_manifest_path.clone().or(file.static_pod_path.clone()),
+        static_pods: given(&flags.pod_manifest_path, &file.static_pod_path),
         image_archives: flags.image_archives.clone(),
         register: flags.register_node.or(file.register_node).unwrap_or(true),
         taints: taints(flags, &file)?,
@@ -131,56 +148,129 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
         healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
         port_file: flags.port_file.clone(),
-        tls: flags
-            .tls_cert_file
-            .clone()
-            .or(file.tls_cert_file.clone())
-            .zip(flags.tls_private_key_file.clone().or(file.tls_private_key_file.clone())),
-        client_ca: flags.client_ca_file.clone().or_else(|| file.client_ca()),
-        anonymous: flags.anonymous_auth.or_else(|| file.anonymous()).unwrap_or(false),
-        webhook_tokens: flags.authentication_token_webhook.or_else(|| file.webhook_tokens()).unwrap_or(true),
-        webhook_authorization: match flags.authorization_mode.clone().or_else(|| file.authorization_mode()) {
-            Some(mode) => mode != "AlwaysAllow",
-            None => true,
+        tls: given(&flags.tls_cert_file, &file.tls_cert_file)
+            .zip(given(&flags.tls_private_key_file, &file.tls_private_key_file)),
+        tls13_only: tls13_only(given(&flags.tls_min_version, &file.tls_min_version).as_deref())?,
+        debugging: flags.enable_debugging_handlers.or(file.enable_debugging_handlers).unwrap_or(true),
+        kept: kept(flags, &file)?,
+        client_ca: given(&flags.client_ca_file, &file.authentication.x509.client_ca_file),
+        anonymous: flags.anonymous_auth.or(file.authentication.anonymous.enabled).unwrap_or(false),
+        webhook_tokens: flags.authentication_token_webhook.or(file.authentication.webhook.enabled).unwrap_or(true),
+        webhook_authorization: match given(&flags.authorization_mode, &file.authorization.mode).as_deref() {
+            Some("AlwaysAllow") => false,
+            None | Some("Webhook") => true,
+            Some(mode) => anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow"),
         },
         cluster_dns: flags.cluster_dns.clone().or(file.cluster_dns.clone()).unwrap_or_default(),
-        cluster_domain: flags
-            .cluster_domain
-            .clone()
-            .or(file.cluster_domain.clone())
-            .unwrap_or_else(|| "cluster.local".into()),
-        resolv_conf: flags
-            .resolv_conf
-            .clone()
-            .or(file.resolv_conf.clone())
-            .unwrap_or_else(|| "/etc/resolv.conf".into()),
+        cluster_domain: given(&flags.cluster_domain, &file.cluster_domain).unwrap_or_else(|| "cluster.local".into()),
+        resolv_conf: given(&flags.resolv_conf, &file.resolv_conf).unwrap_or_else(|| "/etc/resolv.conf".into()),
         max_pods: flags.max_pods.or(file.max_pods).unwrap_or(110),
         cgroup_root: cgroups.then_some(cgroup_root),
+        pod_pids: flags.pod_max_pids.or(file.pod_pids_limit).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
         lease_seconds: file.node_lease_duration_seconds.filter(|s| *s > 0).unwrap_or(40),
-        status_every: duration(file.node_status_update_frequency.as_deref(), 10, "nodeStatusUpdateFrequency")?,
+        status_every: duration(
+            given(&flags.node_status_update_frequency, &file.node_status_update_frequency).as_deref(),
+            10,
+            "nodeStatusUpdateFrequency",
+        )?,
         report_every: duration(file.node_status_report_frequency.as_deref(), 300, "nodeStatusReportFrequency")?,
-        log_size: bytes(file.container_log_max_size.as_deref().unwrap_or("10Mi"), "containerLogMaxSize")?,
-        log_files: file.container_log_max_files.unwrap_or(5).max(2),
-        reserved: reserved(&file),
+        log_size: bytes(
+            given(&flags.container_log_max_size, &file.container_log_max_size).as_deref().unwrap_or("10Mi"),
+            "containerLogMaxSize",
+        )?,
+        log_files: flags.container_log_max_files.or(file.container_log_max_files).unwrap_or(5).max(2),
+        reserved: reserved(flags, &file)?,
         unsafe_sysctls: flags
             .allowed_unsafe_sysctls
             .clone()
             .or(file.allowed_unsafe_sysctls.clone())
             .unwrap_or_default(),
+        seccomp_default: flags.seccomp_default.or(file.seccomp_default).unwrap_or(false),
         mounter: if simulated { Mounter::Plain } else { Mounter::Kernel },
-        pod_cidr: file.pod_cidr.clone(),
         source,
     })
 }
 
-fn reserved(file: &Configuration) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, api_meta::Quantity> = BTreeMap::new();
-    for (name, amount) in file.system_reserved.iter().chain(&file.kube_reserved).flatten() {
-        let Ok(amount) = amount.parse::<api_meta::Quantity>() else { continue };
-        let sum = all.remove(name).map_or(amount, |before| before.plus(amount));
-        all.insert(name.clone(), sum);
+/// The flag's value, or else the file's; an empty one is none.
+fn given<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
+    flag.as_ref().or(file.as_ref()).filter(|value| !value.as_ref().is_empty()).cloned()
+}
+
+/// A simulated node has no kernel of its own to be careful with.
+fn check_kernel(flags: &Flags, file: &Configuration, simulated: bool) -> anyhow::Result<()> {
+    let proc = std::path::Path::new("/proc");
+    if !simulated && flags.protect_kernel_defaults.or(file.protect_kernel_defaults).unwrap_or(false) {
+        kernel::check_sysctls(proc)?;
     }
-    all.into_iter().map(|(name, amount)| (name, amount.to_string())).collect()
+    if !simulated && flags.fail_swap_on.or(file.fail_swap_on).unwrap_or(true) {
+        kernel::check_swap(proc)?;
+    }
+    Ok(())
+}
+
+/// kubeadm's configurations name the systemd driver, and its nodes must start to say why pods don't.
+fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
+    match driver {
+        None | Some("cgroupfs") => {}
+        Some("systemd") => tracing::warn!(
+            "cgroupDriver systemd has no effect: pods' cgroups are made as plain directories, which a container runtime \
+             with the systemd driver refuses; set the runtime's driver to cgroupfs (containerd: SystemdCgroup = false)"
+        ),
+        Some(other) => anyhow::bail!("cgroupDriver {other:?} is neither cgroupfs nor systemd"),
+    }
+    Ok(())
+}
+
+/// Versions older than 1.2 are never spoken, so that asking for them asks for nothing.
+fn tls13_only(version: Option<&str>) -> anyhow::Result<bool> {
+    match version {
+        None | Some("VersionTLS10" | "VersionTLS11" | "VersionTLS12") => Ok(false),
+        Some("VersionTLS13") => Ok(true),
+        Some(other) => anyhow::bail!("tlsMinVersion {other:?} is not known; VersionTLS12 and VersionTLS13 are"),
+    }
+}
+
+fn kept(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswersKept> {
+    let (tokens, access) = (&file.authentication.webhook, &file.authorization.webhook);
+    let time = |flag, file, default, name| duration(given(flag, file).as_deref(), default, name);
+    Ok(AnswersKept {
+        tokens: time(&flags.authentication_token_webhook_cache_ttl, &tokens.cache_ttl, 120, "cacheTTL")?,
+        allowed: time(
+            &flags.authorization_webhook_cache_authorized_ttl,
+            &access.cache_authorized_ttl,
+            300,
+            "cacheAuthorizedTTL",
+        )?,
+        denied: time(
+            &flags.authorization_webhook_cache_unauthorized_ttl,
+            &access.cache_unauthorized_ttl,
+            30,
+            "cacheUnauthorizedTTL",
+        )?,
+    })
+}
+
+/// Sums what is kept back for the system and for Kubernetes.
+fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<String, Quantity>> {
+    let mut all: BTreeMap<String, Quantity> = BTreeMap::new();
+    let words = |words: &Option<Vec<String>>| words.as_deref().map(flags::pairs);
+    let system = words(&flags.system_reserved).or(file.system_reserved.clone());
+    let kube = words(&flags.kube_reserved).or(file.kube_reserved.clone());
+    for (field, map) in [("systemReserved", system), ("kubeReserved", kube)] {
+        for (name, text) in map.into_iter().flatten() {
+            if !RESERVABLE.contains(&name.as_str()) {
+                anyhow::bail!("{field}: {name:?} can't be reserved; {} can", RESERVABLE.join(", "));
+            }
+            let bad = |_| anyhow::anyhow!("{field}.{name}: {text:?} is no quantity");
+            let amount = text.parse::<Quantity>().map_err(bad)?;
+            if amount.milli_value() < 0 {
+                anyhow::bail!("{field}.{name}: {text:?} is negative");
+            }
+            let sum = all.remove(&name).map_or(amount, |before| before.plus(amount));
+            all.insert(name, sum);
+        }
+    }
+    Ok(all)
 }
 
 fn node_name(flags: &Flags) -> anyhow::Result<String> {
@@ -204,44 +294,4 @@ fn taints(flags: &Flags, file: &Configuration) -> anyhow::Result<Vec<Taint>> {
         return Ok(file.register_with_taints.clone().unwrap_or_default());
     };
     given.iter().filter(|t| !t.is_empty()).map(|text| flags::taint(text)).collect()
-}
-
-fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::Result<Duration> {
-    let Some(text) = text else { return Ok(Duration::from_secs(default)) };
-    let mut total = 0f64;
-    let mut number = String::new();
-    let mut unit = String::new();
-    let bad = || anyhow::anyhow!("{name}: {text:?} is no duration such as 10s or 5m0s");
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c.is_ascii_digit() || c == '.' {
-            number.push(c)
-        } else {
-            unit.push(c)
-        }
-        let ends = chars.peek().is_none_or(|n| n.is_ascii_digit()) && !unit.is_empty();
-        if ends {
-            let scale = match unit.as_str() {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return Err(bad()),
-            };
-            total += number.parse::<f64>().map_err(|_| bad())? * scale;
-            number.clear();
-            unit.clear();
-        }
-    }
-    if number.is_empty() {
-        Ok(Duration::from_secs_f64(if total > 0.0 { total } else { default as f64 }))
-    } else {
-        Err(bad())
-    }
-}
-
-fn bytes(text: &str, name: &str) -> anyhow::Result<u64> {
-    let quantity =
-        text.parse::<api_meta::Quantity>().map_err(|_| anyhow::anyhow!("{name}: {text:?} is no quantity"))?;
-    Ok(u64::try_from(quantity.value()).unwrap_or_default())
 }

@@ -2,6 +2,7 @@
 
 use crate::cgroups::Cgroups;
 use crate::config::Settings;
+use crate::make::apparmor;
 use crate::pod::Nanos;
 use crate::volumes::Objects;
 use crate::worker::Workers;
@@ -11,10 +12,12 @@ use client::{Client, Store, events::Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
 use node_runtime::Runtime;
-use std::collections::BTreeMap;
+use node_runtime::v1::{RuntimeHandler, StatusResponse};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// More starts at once only make each slower: shim and runc are bound by the processors.
 pub(crate) const STARTS_AT_ONCE: usize = 4;
@@ -36,11 +39,44 @@ pub(crate) struct Node {
     pub(crate) starts: Semaphore,
     pub(crate) workers: Arc<Workers>,
     pub(crate) tasks: Tasks,
+    pub(crate) features: RwLock<Features>,
+    /// Notified when a static pod was cleaned up.
+    pub(crate) static_gone: Notify,
     /// Addresses as text.
     pub(crate) ips: Vec<String>,
 }
 
+/// What host and runtime can do for pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// The kernel enforces AppArmor profiles.
+    pub(crate) apparmor: bool,
+    /// The runtime knows supplementalGroupsPolicy Strict.
+    pub(crate) strict_groups: bool,
+    /// The runtime's handlers that make mounts read-only with what is mounted beneath.
+    pub(crate) recursive_read_only: BTreeSet<String>,
+}
+
+impl Features {
+    /// Reads them from the runtime's status.
+    pub(crate) fn of(status: &StatusResponse, apparmor: bool) -> Self {
+        let recursive = |h: &&RuntimeHandler| h.features.as_ref().is_some_and(|f| f.recursive_read_only_mounts);
+        Features {
+            apparmor,
+            strict_groups: status.features.as_ref().is_some_and(|f| f.supplemental_groups_policy),
+            recursive_read_only: status.runtime_handlers.iter().filter(recursive).map(|h| h.name.clone()).collect(),
+        }
+    }
+}
+
 impl Node {
+    /// Takes in what the runtime says that it can do.
+    pub(crate) fn learn(&self, status: &StatusResponse) {
+        // A simulated container is confined by having no process.
+        let apparmor = self.settings.simulated() || apparmor::is_enabled();
+        *self.features.write() = Features::of(status, apparmor);
+    }
+
     pub(crate) fn seccomp_profiles(&self) -> PathBuf {
         self.settings.root_dir.join("seccomp")
     }
@@ -49,10 +85,12 @@ impl Node {
         self.capacity.get("memory").map_or(0, |q| q.value())
     }
 
-    /// Services, once they are all known.
-    pub(crate) async fn services(&self) -> Vec<Arc<Service>> {
+    /// Services, once they are all known. A static pod does not wait for that: it may be the API server.
+    pub(crate) async fn services(&self, is_static: bool) -> Vec<Arc<Service>> {
         let Some(store) = &self.services else { return Vec::new() };
-        store.synced().await;
+        if !is_static {
+            store.synced().await;
+        }
         store.list()
     }
 }

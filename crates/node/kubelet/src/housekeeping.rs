@@ -1,5 +1,4 @@
-//! What nobody asks for by name: pods of an earlier life that are no longer wanted, log files that grow, volumes that
-//! outgrow their limit.
+//! Garbage collection of orphaned pods, log rotation, and limits of local storage.
 
 use crate::context::Node;
 use crate::make::resources;
@@ -11,26 +10,33 @@ use node_runtime::labels;
 use node_runtime::v1::ContainerStats;
 use node_volumes::disk_usage;
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(10);
-/// Orphans are looked for less often than logs.
-const ORPHANS: u32 = 6;
+/// Between two collections of orphans.
+const ORPHANS: Duration = Duration::from_secs(60);
 
-/// Keeps house until shutdown. Pods are all known when this starts.
-pub(crate) async fn keep(node: Arc<Node>) {
-    let mut turn = 0u32;
+/// Removes orphaned pods until shutdown. All pods must be known when this starts: whatever runs may be wanted.
+pub(crate) async fn collect(node: Arc<Node>) {
     loop {
-        if turn.is_multiple_of(ORPHANS) {
-            orphans(&node).await;
+        orphans(&node).await;
+        tokio::select! {
+            () = node.tasks.shutdown().cancelled() => return,
+            () = tokio::time::sleep(ORPHANS) => {}
         }
-        turn = turn.wrapping_add(1);
-        for shown in node.workers.all().into_iter().filter(|s| s.active) {
-            rotate(&node, &shown).await;
-            limits(&node, &shown).await;
+    }
+}
+
+/// Rotates logs and holds pods to their limits until shutdown, whether or not there is an API server.
+pub(crate) async fn keep(node: Arc<Node>) {
+    loop {
+        let active: Vec<Shown> = node.workers.all().into_iter().filter(|s| s.active).collect();
+        for shown in &active {
+            rotate(&node, shown).await;
         }
+        limits(&node, active).await;
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
@@ -64,7 +70,8 @@ async fn orphans(node: &Node) {
     let folders = std::fs::read_dir(node.settings.root_dir.join("pods")).into_iter().flatten().flatten();
     let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
     let left = gone.into_iter().chain(folders).filter(|uid| !node.workers.knows(uid));
-    left.collect::<BTreeSet<_>>().iter().for_each(|uid| crate::worker::free(node, uid));
+    let left: BTreeSet<String> = left.collect();
+    base_task::blocking(|| left.iter().for_each(|uid| crate::worker::free(node, uid)));
 }
 
 /// Moves logs away that have grown too large; of one container only so many files stay.
@@ -89,22 +96,52 @@ async fn rotate(node: &Node, shown: &Shown) {
 }
 
 fn drop_old(path: &Path, keep: usize) {
-    let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else { return };
-    let prefix = format!("{}.", stem.to_string_lossy());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut old: Vec<_> = entries
-        .map(|e| e.path())
-        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix)))
-        .collect();
+    let mut old = moved_away(path);
     old.sort();
     let excess = (old.len() + 1).saturating_sub(keep);
     old.iter().take(excess).for_each(|p| drop(std::fs::remove_file(p)));
 }
 
-/// Evicts a pod that wrote more than it may: emptyDir size limits and ephemeral-storage limits.
-async fn limits(node: &Node, shown: &Shown) {
-    let uid = shown.pod.metadata.uid.as_deref().unwrap_or_default();
-    let folder = pod_dir(node, uid).join("volumes").join("kubernetes.io~empty-dir");
+/// Files that a log was moved to.
+fn moved_away(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let prefix = format!("{}.", stem.to_string_lossy());
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    entries.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix))).collect()
+}
+
+/// Removes the log of an instance that was removed, with what was moved away from it.
+pub(crate) fn remove_logs(path: &Path) {
+    for file in moved_away(path).iter().map(PathBuf::as_path).chain([path]) {
+        // One that is missing needs no removal; whatever else fails, the pod's end removes.
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// Evicts pods that wrote more than they may.
+async fn limits(node: &Arc<Node>, active: Vec<Shown>) {
+    // One list for all pods, and only if one of them needs it.
+    let layers = if active.iter().any(has_storage_limit) { layers(node).await } else { HashMap::new() };
+    let measured = node.clone();
+    // Walks of large trees take long.
+    let walk =
+        move || active.iter().filter_map(|s| Some((uid(s).to_owned(), excess(&measured, s, &layers)?))).collect();
+    let over: Vec<(String, String)> = tokio::task::spawn_blocking(walk).await.unwrap_or_else(|e| {
+        tracing::error!(error = %e, "volumes can't be measured");
+        Vec::new()
+    });
+    for (uid, message) in over {
+        node.workers.send(&uid, Message::Evict("Evicted".into(), message));
+    }
+}
+
+fn uid(shown: &Shown) -> &str {
+    shown.pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
+fn excess(node: &Node, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
+    let folder = pod_dir(node, uid(shown)).join("volumes").join("kubernetes.io~empty-dir");
     let mut written = 0;
     for volume in spec::spec(&shown.pod).volumes.iter().flatten() {
         let Some(source) = volume.empty_dir.as_ref().filter(|e| e.medium.as_deref() != Some("Memory")) else {
@@ -120,11 +157,10 @@ async fn limits(node: &Node, shown: &Shown) {
         if let Some(limit) = limit.filter(|l| *l > 0 && used > *l) {
             let size = source.size_limit.as_ref().map(|q| q.0.clone()).unwrap_or_default();
             tracing::info!(pod = spec::full_name(&shown.pod), used, limit, "emptyDir over its limit");
-            let message = format!("Usage of EmptyDir volume {:?} exceeds the limit {size:?}. ", volume.name);
-            return evict(node, uid, message);
+            return Some(format!("Usage of EmptyDir volume {:?} exceeds the limit {size:?}. ", volume.name));
         }
     }
-    storage(node, shown, uid, written).await;
+    storage(node, shown, layers, written)
 }
 
 fn has_storage_limit(shown: &Shown) -> bool {
@@ -132,32 +168,33 @@ fn has_storage_limit(shown: &Shown) -> bool {
 }
 
 /// Logs, emptyDirs and writable layers against the containers' limits, each alone and all together.
-async fn storage(node: &Node, shown: &Shown, uid: &str, written: u64) {
+fn storage(node: &Node, shown: &Shown, layers: &HashMap<String, u64>, written: u64) -> Option<String> {
     if !has_storage_limit(shown) {
-        return;
+        return None;
     }
     let limit = |c: &Container| resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok());
-    let layers = layers(node).await;
     let logs = crate::make::sandbox::log_dir(&node.settings, &shown.pod);
-    let mut total = written;
+    let mut total = written + own_files(&pod_dir(node, uid(shown)));
     for container in spec::app_containers(&shown.pod) {
         let id = shown.observed.latest(&container.name).map(|i| i.id.clone()).unwrap_or_default();
         let used = layers.get(&id).copied().unwrap_or_default() + disk_usage(&logs.join(&container.name));
         total += used;
         if let Some(limit) = limit(container).filter(|limit| used > *limit) {
-            let message =
-                format!("Container {} exceeded its local ephemeral storage limit {limit:?}. ", container.name);
-            return evict(node, uid, message);
+            return Some(format!(
+                "Container {} exceeded its local ephemeral storage limit {limit:?}. ",
+                container.name
+            ));
         }
     }
     let sum = spec::app_containers(&shown.pod).try_fold(0, |sum, c| limit(c).map(|l| sum + l));
-    if let Some(limit) = sum.filter(|limit| total > *limit) {
-        evict(node, uid, format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "));
-    }
+    let limit = sum.filter(|limit| total > *limit)?;
+    Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
 }
 
-fn evict(node: &Node, uid: &str, message: String) {
-    node.workers.send(uid, Message::Evict("Evicted".into(), message));
+/// Bytes of the files that the kubelet made in the pod's folder and its containers can write to: /etc/hosts and
+/// termination messages (CVE-2020-8557).
+fn own_files(pod: &Path) -> u64 {
+    disk_usage(&pod.join("etc-hosts")) + disk_usage(&pod.join("containers"))
 }
 
 /// Bytes of writable layers by container.
@@ -165,4 +202,32 @@ async fn layers(node: &Node) -> HashMap<String, u64> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let of = |s: ContainerStats| Some((s.attributes?.id, s.writable_layer?.used_bytes?.value));
     all.into_iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn rotated_logs_go_with_their_instance() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["0.log", "0.log.1700000000", "0.log.1700000001", "1.log", "1.log.1700000002"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        remove_logs(&dir.path().join("0.log"));
+        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["1.log", "1.log.1700000002"]);
+    }
+
+    #[test]
+    fn hosts_file_and_termination_messages_count_as_storage() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(own_files(dir.path()), 0);
+        std::fs::create_dir_all(dir.path().join("containers/c")).unwrap();
+        std::fs::write(dir.path().join("etc-hosts"), vec![1u8; 1 << 16]).unwrap();
+        std::fs::write(dir.path().join("containers/c/00000000"), vec![1u8; 1 << 16]).unwrap();
+        assert!(own_files(dir.path()) >= 2 << 16);
+    }
 }

@@ -21,5 +21,5 @@ mod sources;
 mod volumes;
 mod worker;
 
-pub use config::{Flags, IGNORED_FLAGS, Settings, settings};
+pub use config::{Flags, Settings, UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields, settings};
 pub use run::run;

@@ -1,5 +1,6 @@
 //! From a pod to what the runtime is told: sandbox and container configurations, environment, names, resources.
 
+pub(crate) mod apparmor;
 pub(crate) mod container;
 pub(crate) mod dns;
 pub(crate) mod env;

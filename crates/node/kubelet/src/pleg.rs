@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// From one try to open a stream of events to the next: a stream may end as soon as it is opened.
+const REOPEN: Duration = Duration::from_secs(1);
 /// Without events an exit is seen within this time.
 const BLIND: Duration = Duration::from_secs(1);
 /// Without anything running there is nothing to see.
@@ -23,8 +25,9 @@ pub(crate) async fn follow(node: Arc<Node>) {
     let mut source: Option<EventSource> = None;
     let mut offered = true;
     let mut listed = Instant::now();
+    let mut reopen = Instant::now();
     loop {
-        if source.is_none() && offered {
+        if source.is_none() && offered && reopen <= Instant::now() {
             match node.runtime.events().await {
                 Ok(Some(found)) => {
                     tracing::info!(source = found.name, "following the runtime");
@@ -36,6 +39,7 @@ pub(crate) async fn follow(node: Arc<Node>) {
                 }
                 Err(e) => tracing::debug!(error = %e, "the runtime's events can't be had"),
             }
+            reopen = Instant::now() + REOPEN;
             lister.list().await;
             listed = Instant::now();
         }

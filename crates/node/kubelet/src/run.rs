@@ -15,12 +15,15 @@ use client::{Client, Config, Informer, ListParams, events::Recorder};
 use k8s_openapi::api::core::v1::Service;
 use node_runtime::Runtime;
 use node_server::{Access, AccessOptions, Server};
+use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+
+const TLS13: &[&base_tls::rustls::SupportedProtocolVersion] = &[&base_tls::rustls::version::TLS13];
 
 /// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its server listens).
 ///
@@ -53,13 +56,14 @@ pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: Cancellat
     let machine =
         Machine::look(&settings.node_name, &format!("{}://{}", version.runtime_name, version.runtime_version));
     let node = node(settings, runtime, &version, client.clone(), &tasks)?;
+    node.learn(&node.runtime.status().await.context("the runtime does not tell its status")?);
     let tls = server_tls(&node.settings)?;
     serve(&node, listener, health, tls)?;
     tracing::info!(port, node = node.settings.node_name, "kubelet is ready to serve");
     start(&node, client, machine, port);
     shutdown.cancelled().await;
     tracing::info!("stopping; containers keep running");
-    tasks.wait(Duration::from_secs(5)).await;
+    tasks.finish(Duration::from_secs(5)).await?;
     Ok(())
 }
 
@@ -116,7 +120,7 @@ fn node(
             workers.send(uid, Message::Refresh);
         })
     };
-    let cgroups = Cgroups::new(settings.cgroup_root.as_deref())
+    let cgroups = Cgroups::new(settings.cgroup_root.as_deref(), settings.pod_pids)
         .context("can't make the pods' cgroups: run as root with a writable /sys/fs/cgroup, or with --simulated")?;
     let capacity = node::capacity(&settings);
     let services = client.as_ref().map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
@@ -127,7 +131,7 @@ fn node(
         },
         objects: Objects::new(client.clone(), tasks.clone(), changed),
         runtime_name: version.runtime_name.clone(),
-        allocatable: node::allocatable(&capacity, &settings),
+        allocatable: node::allocatable(&capacity, &settings.reserved),
         capacity,
         ips: settings.node_ips.iter().map(ToString::to_string).collect(),
         least_oom_score: least_oom_score(),
@@ -139,6 +143,8 @@ fn node(
         services,
         cgroups,
         workers,
+        features: RwLock::default(),
+        static_gone: Notify::new(),
     }))
 }
 
@@ -153,17 +159,19 @@ fn serve(
         anonymous: node.settings.anonymous,
         tokens: node.settings.webhook_tokens,
         authorize: node.settings.webhook_authorization,
+        kept: node.settings.kept,
         node: node.settings.node_name.clone(),
     };
     let access = Access::new(options, node.client.clone()).context("client CA")?;
-    let server = Server::new(access, Arc::new(Serving::new(node.clone())));
-    let tls = base_tls::server_config(&tls).context("server certificate")?;
+    let server = Server::new(access, Arc::new(Serving::new(node.clone())), node.tasks.clone(), node.settings.debugging);
+    let versions = if node.settings.tls13_only { TLS13 } else { base_tls::rustls::DEFAULT_VERSIONS };
+    let tls = base_tls::server_config_of(&tls, versions).context("server certificate")?;
     let options =
         base_serve::Options { tls: Some(tls), drain: Duration::from_secs(1), ..base_serve::Options::default() };
     let shutdown = node.tasks.shutdown().clone();
-    node.tasks.spawn("server", server.serve(listener, options, shutdown.clone()));
+    node.tasks.spawn_critical("server", server.serve(listener, options, shutdown.clone()));
     if let Some(health) = health {
-        node.tasks.spawn("health server", Server::serve_health(health, shutdown));
+        node.tasks.spawn_critical("health server", Server::serve_health(health, shutdown));
     }
     Ok(())
 }
@@ -171,26 +179,27 @@ fn serve(
 fn start(node: &Arc<Node>, client: Option<Client>, machine: Machine, port: u16) {
     let pods = client.as_ref().map(|client| sources::api::follow(node, client));
     if let (Some(client), true) = (client, node.settings.register) {
-        node.tasks.spawn("node status", node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())));
+        node.tasks
+            .spawn_critical("node status", node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())));
     }
     if let Some(folder) = node.settings.static_pods.clone() {
-        node.tasks.spawn("static pods", sources::files::follow(node.clone(), folder));
+        node.tasks.spawn_critical("static pods", sources::files::follow(node.clone(), folder));
     }
-    node.tasks.spawn("runtime events", pleg::follow(node.clone()));
+    node.tasks.spawn_critical("runtime events", pleg::follow(node.clone()));
+    node.tasks.spawn_critical("housekeeping", housekeeping::keep(node.clone()));
     let keeper = node.clone();
-    node.tasks.spawn("housekeeping", async move {
+    node.tasks.spawn_critical("orphans", async move {
         let shutdown = keeper.tasks.shutdown().clone();
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = async {
-                // Before all pods are known, whatever runs may be wanted.
                 if let Some(pods) = &pods {
                     pods.synced().await;
                 }
                 tokio::time::sleep(Duration::from_secs(2)).await;
             } => {}
         }
-        housekeeping::keep(keeper).await;
+        housekeeping::collect(keeper).await;
     });
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod files;
+mod manifest;
 pub(crate) mod mirror;
 
 use crate::context::Node;
@@ -29,8 +30,16 @@ pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
 }
 
 /// A worker is done with its pod.
-pub(crate) fn gone(_node: &Arc<Node>, pod: &Pod) {
+pub(crate) fn gone(node: &Arc<Node>, pod: &Pod) {
     tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod is gone");
+    if is_static(pod) {
+        node.static_gone.notify_one();
+    }
+}
+
+/// Whether a pod comes from a manifest of this node.
+pub(crate) fn is_static(pod: &Pod) -> bool {
+    annotation(pod, SOURCE).is_some_and(|source| source != "api")
 }
 
 pub(crate) fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {

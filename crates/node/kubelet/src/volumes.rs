@@ -1,5 +1,6 @@
 //! A pod's volumes: what they contain and where they are on the node.
 
+mod claims;
 mod objects;
 mod payload;
 mod prepare;

@@ -5,11 +5,13 @@
 
 mod admit;
 pub(crate) mod cleanup;
+mod health;
 mod jobs;
 mod kill;
 mod messages;
 mod mounts;
 mod observe;
+mod outcomes;
 mod probing;
 mod registry;
 mod resize;

@@ -70,16 +70,21 @@ where
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| e.to_string())?;
-    let driver = tokio::spawn(connection);
+    // The connection is driven for as long as the answer is read; an error of it shows there.
+    let driver = async {
+        let _ = connection.await;
+        std::future::pending::<()>().await;
+    };
     let target = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
         None => url.path().to_owned(),
     };
     let mut request = http::Request::get(target).body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
     *request.headers_mut() = header_map(url, headers);
-    let result = answer(&mut sender, request).await;
-    driver.abort();
-    result
+    tokio::select! {
+        result = answer(&mut sender, request) => result,
+        () = driver => Err("the connection ended".into()),
+    }
 }
 
 async fn answer(

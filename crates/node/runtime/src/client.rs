@@ -73,10 +73,10 @@ impl Runtime {
         Ok(self.runtime().version(request).await?.into_inner())
     }
 
-    /// Whether the runtime and its network are ready.
-    pub async fn status(&self) -> Result<RuntimeStatus> {
+    /// Whether the runtime and its network are ready, and what its handlers can do.
+    pub async fn status(&self) -> Result<StatusResponse> {
         let request = limited(StatusRequest { verbose: false }, Duration::from_secs(10));
-        Ok(self.runtime().status(request).await?.into_inner().status.unwrap_or_default())
+        Ok(self.runtime().status(request).await?.into_inner())
     }
 
     /// Makes and starts a pod's sandbox; its id.

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use prost::Message;
 use proto_cri::containerd_events::events_client::EventsClient;
 use proto_cri::containerd_events::{Envelope, SubscribeRequest, TaskEvent};
-use proto_cri::v1::{ContainerEventResponse, GetEventsRequest};
+use proto_cri::v1::{ContainerEventResponse, ContainerEventType, GetEventsRequest};
 use std::pin::Pin;
 
 const OUT_OF_MEMORY: &str = "/tasks/oom";
@@ -52,7 +52,7 @@ impl Runtime {
     async fn cri_events(&self) -> Result<EventSource> {
         let mut client = self.runtime();
         let call = async move { client.get_container_events(GetEventsRequest {}).await };
-        Ok(EventSource { name: "CRI events", changes: opened(call, |event| Some(of_cri(event))).await? })
+        Ok(EventSource { name: "CRI events", changes: opened(call, of_cri).await? })
     }
 
     async fn containerd_events(&self) -> Result<EventSource> {
@@ -103,9 +103,14 @@ where
     ))
 }
 
-fn of_cri(event: ContainerEventResponse) -> Change {
+/// Only ends are news: whatever is made and started, the kubelet does itself.
+fn of_cri(event: ContainerEventResponse) -> Option<Change> {
+    let kind = ContainerEventType::try_from(event.container_event_type).ok()?;
+    if !matches!(kind, ContainerEventType::ContainerStoppedEvent | ContainerEventType::ContainerDeletedEvent) {
+        return None;
+    }
     let uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
-    Change { id: event.container_id, pod_uid: uid.filter(|u| !u.is_empty()), out_of_memory: false }
+    Some(Change { id: event.container_id, pod_uid: uid.filter(|u| !u.is_empty()), out_of_memory: false })
 }
 
 fn of_containerd(envelope: Envelope) -> Option<Change> {
@@ -124,6 +129,19 @@ mod tests {
         let event = TaskEvent { container_id: container.into(), id: process.into() };
         let event = prost_types::Any { type_url: String::new(), value: event.encode_to_vec() };
         of_containerd(Envelope { topic: topic.into(), event: Some(event), ..Envelope::default() })
+    }
+
+    #[test]
+    fn events_of_starts_are_passed_over() {
+        for (kind, want) in [
+            (ContainerEventType::ContainerCreatedEvent, false),
+            (ContainerEventType::ContainerStartedEvent, false),
+            (ContainerEventType::ContainerStoppedEvent, true),
+            (ContainerEventType::ContainerDeletedEvent, true),
+        ] {
+            let event = ContainerEventResponse { container_event_type: kind as i32, ..Default::default() };
+            assert_eq!(of_cri(event).is_some(), want, "{kind:?}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use base_tls::ClientCa;
 use client::Client;
+use http::StatusCode;
 use http::request::Parts;
-use http::{Method, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use parking_lot::Mutex;
@@ -14,11 +14,20 @@ use std::time::{Duration, Instant};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::backend::Failure;
+use crate::route::{Right, Segments};
 
 const KEPT: usize = 4096;
-const TOKEN: Duration = Duration::from_secs(120);
-const ALLOWED: Duration = Duration::from_secs(300);
-const DENIED: Duration = Duration::from_secs(30);
+
+/// How long answers of the API server are kept, by what they are about.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswersKept {
+    /// Who a token is.
+    pub tokens: Duration,
+    /// A permission.
+    pub allowed: Duration,
+    /// A refusal.
+    pub denied: Duration,
+}
 
 /// How access is judged.
 #[derive(Clone, Debug)]
@@ -31,6 +40,8 @@ pub struct AccessOptions {
     pub tokens: bool,
     /// Ask the API server whether a client may; otherwise whoever is known may.
     pub authorize: bool,
+    /// How long answers of the API server are kept.
+    pub kept: AnswersKept,
     /// Name of this node.
     pub node: String,
 }
@@ -62,13 +73,13 @@ impl Access {
         Ok(Access { options, ca, client, tokens: Mutex::default(), answers: Mutex::default() })
     }
 
-    /// Lets a request pass or says why not.
-    pub(crate) async fn check(&self, parts: &Parts) -> Result<(), Failure> {
+    /// Authenticates and authorises a request whose path is `segments`.
+    pub(crate) async fn check(&self, parts: &Parts, segments: &Segments) -> Result<(), Failure> {
         let user = self.user(parts).await.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
         if !self.options.authorize {
             return Ok(());
         }
-        let (verb, subresource) = attributes(&parts.method, parts.uri.path());
+        let Right { verb, subresource } = segments.right(&parts.method);
         if self.allowed(&user, verb, subresource).await? || self.allowed(&user, verb, "proxy").await? {
             return Ok(());
         }
@@ -102,7 +113,7 @@ impl Access {
             return None;
         }
         if let Some((at, user)) = self.tokens.lock().get(token)
-            && at.elapsed() < TOKEN
+            && at.elapsed() < self.options.kept.tokens
         {
             return user.clone();
         }
@@ -122,7 +133,7 @@ impl Access {
     async fn allowed(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, Failure> {
         let question = (user.clone(), verb, subresource);
         if let Some((at, allowed)) = self.answers.lock().get(&question)
-            && at.elapsed() < if *allowed { ALLOWED } else { DENIED }
+            && at.elapsed() < if *allowed { self.options.kept.allowed } else { self.options.kept.denied }
         {
             return Ok(*allowed);
         }
@@ -178,46 +189,4 @@ fn of_certificate(leaf: &[u8]) -> Option<User> {
         subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
     groups.push("system:authenticated".into());
     Some(User { name, uid: String::new(), groups })
-}
-
-/// Verb and subresource of a request (KEP-2862's finer subresources first; `proxy` stands for all).
-fn attributes(method: &Method, path: &str) -> (&'static str, &'static str) {
-    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let stream = matches!(first, "exec" | "attach" | "portForward" | "run" | "cri");
-    let verb = match method.as_str() {
-        _ if stream => "create",
-        "POST" => "create",
-        "PUT" => "update",
-        "PATCH" => "patch",
-        "DELETE" => "delete",
-        _ => "get",
-    };
-    let subresource = match first {
-        "stats" => "stats",
-        "metrics" => "metrics",
-        "logs" => "log",
-        "pods" | "runningpods" => "pods",
-        "healthz" => "healthz",
-        "configz" => "configz",
-        _ => "proxy",
-    };
-    (verb, subresource)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn streams_are_create_by_any_method() {
-        for (method, path, want) in [
-            (Method::GET, "/exec/ns/p/c", ("create", "proxy")),
-            (Method::GET, "/pods", ("get", "pods")),
-            (Method::GET, "/containerLogs/ns/p/c", ("get", "proxy")),
-            (Method::GET, "/stats/summary", ("get", "stats")),
-            (Method::POST, "/run/ns/p/c", ("create", "proxy")),
-        ] {
-            assert_eq!(attributes(&method, path), want, "{method} {path}");
-        }
-    }
 }

@@ -8,9 +8,10 @@ mod access;
 mod backend;
 mod logs;
 mod reply;
+mod route;
 mod router;
 mod stream;
 
-pub use access::{Access, AccessOptions};
+pub use access::{Access, AccessOptions, AnswersKept};
 pub use backend::{Backend, Failure, LogQuery, LogSource, StreamOptions, StreamTarget};
 pub use router::Server;

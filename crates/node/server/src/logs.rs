@@ -6,6 +6,7 @@
 
 use crate::backend::{Failure, LogQuery, LogSource};
 use crate::reply::Reply;
+use base_task::Tasks;
 use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
@@ -27,12 +28,16 @@ const CHUNK: usize = 64 * 1024;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Answers with the log.
-pub(crate) fn answer(source: LogSource, query: LogQuery) -> Result<Reply, Failure> {
+pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Result<Reply, Failure> {
     let files = parts(&source.path, query.tail)?;
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
-    tokio::spawn(async move {
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn_isolated("log", async move {
         let reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
-        feed(source, files, reader, sender).await;
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = feed(source, files, reader, sender) => {}
+        }
     });
     let frames = receiver.map(|data| Ok(Frame::data(data)));
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
@@ -231,7 +236,8 @@ mod tests {
             write(&path, 6..8);
         }
         let source = LogSource { path, alive: Box::new(|| false) };
-        let reply = answer(source, query).unwrap_or_else(|_| panic!("refused"));
+        let reply = answer(source, query, &Tasks::new(base_task::CancellationToken::new()))
+            .unwrap_or_else(|_| panic!("refused"));
         let body = reply.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8_lossy(&body).replace('\n', "")
     }

@@ -3,12 +3,13 @@
 use crate::access::Access;
 use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
 use crate::reply::{Reply, json, reply, text};
+use crate::route::{Route, Segments, Stream};
 use crate::{logs, stream};
+use base_task::Tasks;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use jiff::{SignedDuration, Timestamp};
-use percent_encoding::percent_decode_str;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +23,15 @@ const PLAIN_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct Server {
     access: Access,
     backend: Arc<dyn Backend>,
+    tasks: Tasks,
+    debugging: bool,
 }
 
 impl Server {
-    /// A server of `backend`, guarded by `access`.
-    pub fn new(access: Access, backend: Arc<dyn Backend>) -> Arc<Self> {
-        Arc::new(Server { access, backend })
+    /// A server of `backend`, guarded by `access`; streams run in `tasks`. Without `debugging` (upstream's
+    /// `enableDebuggingHandlers`) streams and logs are refused.
+    pub fn new(access: Access, backend: Arc<dyn Backend>, tasks: Tasks, debugging: bool) -> Arc<Self> {
+        Arc::new(Server { access, backend, tasks, debugging })
     }
 
     /// Serves until `shutdown`.
@@ -59,86 +63,63 @@ impl Server {
 
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
-        if let Err(e) = self.access.check(&parts).await {
+        let segments = Segments::decode(parts.uri.path());
+        if let Err(e) = self.access.check(&parts, &segments).await {
             return e.into();
         }
-        self.route(Request::from_parts(parts, body)).await.unwrap_or_else(Reply::from)
+        match segments.route(&parts.method) {
+            Ok(route) if route.is_debugging() && !self.debugging => {
+                Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.").into()
+            }
+            Ok(route) => self.reply(route, Request::from_parts(parts, body)).await.unwrap_or_else(Reply::from),
+            Err(e) => e.into(),
+        }
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Reply, Failure> {
-        let path = request.uri().path().to_owned();
-        let words: Vec<String> = path
-            .trim_matches('/')
-            .split('/')
-            .map(|word| percent_decode_str(word).decode_utf8_lossy().into_owned())
-            .collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    async fn reply(&self, route: Route, request: Request<Incoming>) -> Result<Reply, Failure> {
         let query = Query::of(request.uri().query().unwrap_or_default());
-        match words.as_slice() {
-            ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => Ok(text("ok")),
-            ["pods"] | ["runningpods"] => Ok(json(&self.backend.pods())),
-            ["metrics"] => Ok(reply(StatusCode::OK, OPEN_METRICS, self.backend.metrics())),
-            ["metrics", "resource"] => {
-                Ok(reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(false).await))
+        Ok(match route {
+            Route::Health => text("ok"),
+            Route::Pods => json(&self.backend.pods()),
+            Route::Metrics => reply(StatusCode::OK, OPEN_METRICS, self.backend.metrics()),
+            Route::ResourceMetrics { cadvisor } => {
+                reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(cadvisor).await)
             }
-            ["metrics", "cadvisor"] => {
-                Ok(reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(true).await))
-            }
-            ["metrics", "probes"] => Ok(reply(StatusCode::OK, PLAIN_METRICS, "")),
-            ["stats"] | ["stats", "summary"] => Ok(json(&self.backend.summary().await)),
-            ["configz"] => Ok(json(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))),
-            ["containerLogs", namespace, pod, container] => {
-                let target = target(namespace, pod, None, container);
+            Route::ProbeMetrics => reply(StatusCode::OK, PLAIN_METRICS, ""),
+            Route::Stats => json(&self.backend.summary().await),
+            Route::Configz => json(&serde_json::json!({"kubeletconfig": self.backend.configuration()})),
+            Route::Log(target) => {
                 let query = log_query(&query)?;
                 let source = self.backend.log(&target, &query)?;
-                logs::answer(source, query)
+                logs::answer(source, query, &self.tasks)?
             }
-            ["exec" | "attach" | "portForward" | "run", rest @ ..] => {
-                self.stream(words[0], rest, &query, request).await
-            }
-            _ => Err(Failure::not_found("404 page not found")),
-        }
+            Route::Stream(kind, target) => self.stream(kind, &target, &query, request).await?,
+        })
     }
 
     async fn stream(
         &self,
-        kind: &str,
-        rest: &[&str],
+        kind: Stream,
+        target: &StreamTarget,
         query: &Query,
         request: Request<Incoming>,
     ) -> Result<Reply, Failure> {
-        let target = match (kind, rest) {
-            ("portForward", [namespace, pod]) => target(namespace, pod, None, ""),
-            ("portForward", [namespace, pod, uid]) => target(namespace, pod, Some(uid), ""),
-            (_, [namespace, pod, container]) => target(namespace, pod, None, container),
-            (_, [namespace, pod, uid, container]) => target(namespace, pod, Some(uid), container),
-            _ => return Err(Failure::not_found("404 page not found")),
-        };
-        if kind == "run" {
+        if kind == Stream::Run {
             let command = query.all("cmd").iter().flat_map(|c| c.split_whitespace()).map(str::to_owned).collect();
-            let output = self.backend.run(&target, command, Duration::from_secs(60)).await?;
+            let output = self.backend.run(target, command, Duration::from_secs(60)).await?;
             return Ok(text(output));
         }
         stream::refuse_unknown_protocols(&request)?;
         let url = match kind {
-            "portForward" => {
+            Stream::PortForward => {
                 let ports =
                     query.all("port").iter().flat_map(|p| p.split(',')).filter_map(|p| p.parse().ok()).collect();
-                self.backend.port_forward(&target, ports).await?
+                self.backend.port_forward(target, ports).await?
             }
-            "attach" => self.backend.attach(&target, options(query)?).await?,
-            _ => self.backend.exec(&target, options(query)?).await?,
+            Stream::Attach => self.backend.attach(target, options(query)?).await?,
+            Stream::Exec | Stream::Run => self.backend.exec(target, options(query)?).await?,
         };
-        stream::pass(&url, request).await
-    }
-}
-
-fn target(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> StreamTarget {
-    StreamTarget {
-        namespace: namespace.to_owned(),
-        pod: pod.to_owned(),
-        uid: uid.map(str::to_owned),
-        container: container.to_owned(),
+        stream::pass(&url, request, &self.tasks).await
     }
 }
 

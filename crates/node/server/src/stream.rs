@@ -5,11 +5,13 @@
 
 use crate::backend::Failure;
 use crate::reply::{Body, Reply, body};
+use base_task::Tasks;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, UPGRADE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use url::Url;
@@ -43,7 +45,7 @@ pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<()
 }
 
 /// Hands the request to the runtime's server at `url`.
-pub(crate) async fn pass(url: &str, mut request: Request<Incoming>) -> Result<Reply, Failure> {
+pub(crate) async fn pass(url: &str, mut request: Request<Incoming>, tasks: &Tasks) -> Result<Reply, Failure> {
     let url = Url::parse(url).map_err(|e| bad_gateway(format!("the runtime's URL: {e}")))?;
     let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
     let port = url.port_or_known_default().unwrap_or(80);
@@ -51,9 +53,15 @@ pub(crate) async fn pass(url: &str, mut request: Request<Incoming>) -> Result<Re
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| bad_gateway(e.to_string()))?;
-    tokio::spawn(async move {
-        if let Err(e) = connection.with_upgrades().await {
-            tracing::debug!(error = %e, "connection to the runtime ended with an error");
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn_isolated("connection to the runtime", async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            ended = connection.with_upgrades() => {
+                if let Err(e) = ended {
+                    tracing::debug!(error = %e, "connection to the runtime ended with an error");
+                }
+            }
         }
     });
     let answer =
@@ -64,19 +72,29 @@ pub(crate) async fn pass(url: &str, mut request: Request<Incoming>) -> Result<Re
     let headers = answer.headers().clone();
     let client = hyper::upgrade::on(&mut request);
     let runtime = hyper::upgrade::on(answer);
-    tokio::spawn(async move {
-        match tokio::try_join!(client, runtime) {
-            Ok((client, runtime)) => {
-                let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
-            }
-            Err(e) => tracing::debug!(error = %e, "a stream could not be upgraded"),
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn_isolated("stream", async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = relay(client, runtime) => {}
         }
     });
     let mut response = Response::new(body(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Copies bytes both ways until one side closes.
+async fn relay(client: OnUpgrade, runtime: OnUpgrade) {
+    match tokio::try_join!(client, runtime) {
+        Ok((client, runtime)) => {
+            let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+            // A side that breaks off ends the stream like one that closes.
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
+        }
+        Err(e) => tracing::debug!(error = %e, "a stream could not be upgraded"),
+    }
 }
 
 fn bad_gateway(why: String) -> Failure {

@@ -15,17 +15,18 @@ pub enum Mounter {
 }
 
 impl Mounter {
-    /// A tmpfs at `path` (made if missing), of at most `size` bytes where given; there already is no error.
+    /// Mounts a tmpfs at `path` (made if missing), of at most `size` bytes where given. False if it was there before.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn tmpfs(self, path: &Path, size: Option<u64>) -> Result<()> {
+    pub fn tmpfs(self, path: &Path, size: Option<u64>) -> Result<bool> {
         fs::create_dir_all(path).at("create", path)?;
         if self == Mounter::Plain || is_mount_point(path) {
-            return Ok(());
+            return Ok(false);
         }
         let options = size.map(|bytes| format!("size={bytes}"));
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), options.as_deref()).at("mount a tmpfs on", path)
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), options.as_deref()).at("mount a tmpfs on", path)?;
+        Ok(true)
     }
 
     /// Makes `target` (a file or directory that exists) show `source`.

@@ -1,6 +1,7 @@
-//! The objects that make the cluster's DNS known: the usual `kube-dns` Service, and what its server may read.
+//! The objects that a cluster of this tool needs besides what the API server creates: rights of its own identities, and
+//! the usual `kube-dns` Service.
 //!
-//! The server runs as a process on the node, so an EndpointSlice of ours leads to it. The Service has the usual selector
+//! The DNS server runs as a process on the node, so an EndpointSlice of ours leads to it. The Service has the usual selector
 //! too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns` serves beside it.
 
 use client::{Client, Object};
@@ -13,11 +14,14 @@ use crate::error::{Error, Result};
 use crate::settings::Settings;
 
 const NAMESPACE: &str = "kube-system";
+/// The user of the DNS server's certificate.
+const DNS_USER: &str = "system:cluster-dns";
 
 /// Creates or updates the objects.
 pub async fn apply(client: &Client, settings: &Settings) -> Result<()> {
+    ensure(client.api::<ClusterRoleBinding>(), &kubelet_client_binding()).await?;
     ensure(client.api::<ClusterRole>(), &cluster_role()).await?;
-    ensure(client.api::<ClusterRoleBinding>(), &binding()).await?;
+    ensure(client.api::<ClusterRoleBinding>(), &binding("system:cluster-dns", "system:cluster-dns", DNS_USER)).await?;
     ensure(client.namespaced::<Service>(NAMESPACE), &service(settings)).await?;
     ensure(client.namespaced::<EndpointSlice>(NAMESPACE), &slice(settings)).await
 }
@@ -49,13 +53,19 @@ fn cluster_role() -> Value {
     })
 }
 
-fn binding() -> Value {
+/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the binding to whoever issues
+/// the certificate.
+fn kubelet_client_binding() -> Value {
+    binding("ironclad:apiserver-kubelet-client", "system:kubelet-api-admin", operator_pki::KUBELET_CLIENT)
+}
+
+fn binding(name: &str, role: &str, user: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": { "name": "system:cluster-dns" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:cluster-dns" },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:cluster-dns" }],
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
     })
 }
 

@@ -95,6 +95,18 @@ pub fn cni(settings: &Settings, layout: &Layout) -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
+/// The API server's authentication: requests without credentials reach the health checks and nothing else.
+#[must_use]
+pub fn authentication() -> String {
+    let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
+    let tree = serde_json::json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "anonymous": { "enabled": true, "conditions": paths },
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
 /// The kubelet's configuration.
 #[must_use]
 pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
@@ -145,4 +157,18 @@ pub fn proxy(settings: &Settings, layout: &Layout) -> String {
         "metricsBindAddress": format!("127.0.0.1:{}", settings.ports.proxy_metrics),
     });
     serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn anonymous_requests_reach_health_checks_only() {
+        let tree: serde_json::Value = serde_json::from_str(&authentication()).unwrap();
+        let conditions = tree.pointer("/anonymous/conditions").and_then(serde_json::Value::as_array).unwrap();
+        let paths: Vec<_> = conditions.iter().filter_map(|condition| condition["path"].as_str()).collect();
+        assert_eq!(paths, ["/livez", "/readyz", "/healthz"]);
+    }
 }

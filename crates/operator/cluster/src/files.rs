@@ -37,6 +37,13 @@ pub fn create_dir(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io(path))
 }
 
+/// Makes a folder that other users can't read, or tightens the one that is there.
+pub fn create_private_dir(path: &Path) -> Result<()> {
+    const MODE: u32 = 0o750;
+    fs::create_dir_all(path).map_err(Error::io(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
+}
+
 /// SHA-256 in hexadecimal.
 #[must_use]
 pub fn digest(data: &[u8]) -> String {
@@ -48,5 +55,20 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path)(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn private_folder_of_an_earlier_release_is_tightened() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("logs");
+        create_dir(&logs, 0o755).unwrap();
+        create_private_dir(&logs).unwrap();
+        assert_eq!(fs::metadata(&logs).unwrap().permissions().mode() & 0o777, 0o750);
     }
 }

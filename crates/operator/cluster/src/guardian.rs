@@ -68,19 +68,40 @@ fn install(settings: &Settings, program: &Path) -> Result<()> {
 
 /// Components live on when the supervisor is killed (`KillMode=process`) and are adopted by the next one.
 fn unit_text(settings: &Settings, program: &Path) -> String {
+    // The colon switches environment variables off, so that a dollar sign means itself.
     format!(
-        "[Unit]\nDescription=Ironclad cluster in {data}\nAfter=network-online.target\nWants=network-online.target\n\n\
-         [Service]\nExecStart={program} supervise --data-dir={data}\nRestart=always\nRestartSec=1\n\
+        "[Unit]\nDescription=Ironclad cluster in {description}\nAfter=network-online.target\nWants=network-online.target\n\n\
+         [Service]\nExecStart=:{program} supervise {data}\nRestart=always\nRestartSec=1\n\
          KillMode=process\nTimeoutStopSec=90\nDelegate=yes\nTasksMax=infinity\nLimitNOFILE=1048576\n\n\
          [Install]\nWantedBy=multi-user.target\n",
-        data = settings.data_dir.display(),
-        program = program.display(),
+        description = escape(&settings.data_dir.display().to_string()),
+        data = quote(&format!("--data-dir={}", settings.data_dir.display())),
+        program = quote(&program.display().to_string()),
     )
+}
+
+/// One word of a command line, as systemd.service(5) reads it.
+fn quote(word: &str) -> String {
+    format!("\"{}\"", escape(word).replace('"', "\\\""))
+}
+
+/// Text without a meaning of its own for systemd: backslashes, specifiers and control characters are escaped.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => escaped.push_str("\\\\"),
+            '%' => escaped.push_str("%%"),
+            c if c.is_ascii_control() => escaped.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// A daemon of our own: the caller ends, and the supervisor makes a session of its own.
 fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
-    crate::files::create_dir(&layout.logs(), 0o755)?;
+    crate::files::create_private_dir(&layout.logs())?;
     let log = layout.log(NAME);
     let file = OpenOptions::new().append(true).create(true).open(&log).map_err(Error::io(&log))?;
     let errors = file.try_clone().map_err(Error::io(&log))?;
@@ -118,4 +139,19 @@ pub async fn stop(settings: &Settings, layout: &Layout, names: &[String]) -> Res
     }
     let _ = std::fs::remove_file(layout.record(NAME));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_quotes_paths_with_blanks_and_specifiers() {
+        let settings = Settings { data_dir: "/srv/my \"data\" 100%\\\nx".into(), ..Settings::example() };
+        let unit = unit_text(&settings, Path::new("/opt/iron clad/$bin/ironclad"));
+        let line = unit.lines().find(|line| line.starts_with("ExecStart="));
+        let expect =
+            r#"ExecStart=:"/opt/iron clad/$bin/ironclad" supervise "--data-dir=/srv/my \"data\" 100%%\\\x0ax""#;
+        assert_eq!(line, Some(expect));
+    }
 }

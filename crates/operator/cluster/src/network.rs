@@ -1,4 +1,5 @@
-//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the outside.
+//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the outside, and
+//! a guard for the node's loopback addresses.
 //!
 //! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
 
@@ -27,7 +28,7 @@ pub fn prepare(settings: &Settings) -> Result<()> {
     }
     bridge(settings)?;
     service_route(settings)?;
-    run_with_input("nft", &["-f", "-"], &masquerade(settings)).map(drop)
+    run_with_input("nft", &["-f", "-"], &table(settings)).map(drop)
 }
 
 fn set(name: &str, value: &str) -> Result<()> {
@@ -64,8 +65,14 @@ fn service_route(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Pods' traffic to addresses outside the cluster takes the node's address; between pods it keeps their own.
-fn masquerade(settings: &Settings) -> String {
+/// The table of the pod network.
+///
+/// `postrouting`: traffic of pods to addresses outside the cluster takes the node's address; between pods it keeps their own.
+///
+/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets `route_localnet` on the bridge,
+/// and the kernel then delivers a frame for 127.0.0.1 from any pod to the node's local services. A loopback address on the
+/// wire is never legitimate. The hook runs before the translation of replies is undone, so host ports on 127.0.0.1 work.
+fn table(settings: &Settings) -> String {
     let (table, bridge) = (settings.table(), settings.bridge());
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     format!(
@@ -73,6 +80,11 @@ fn masquerade(settings: &Settings) -> String {
          delete table ip {table}\n\
          table ip {table} {{\n\
          \tcomment \"pod network of ironclad\"\n\
+         \tchain loopback-guard {{\n\
+         \t\ttype filter hook prerouting priority raw; policy accept;\n\
+         \t\tiifname != \"lo\" ip daddr 127.0.0.0/8 drop\n\
+         \t\tiifname != \"lo\" ip saddr 127.0.0.0/8 drop\n\
+         \t}}\n\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
          \t\tip saddr {pods} ip daddr != {{ {pods}, {services}, 224.0.0.0/4 }} oifname != \"{bridge}\" masquerade\n\
@@ -142,7 +154,16 @@ fn has_rules(listing: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::has_rules;
+    use super::{has_rules, table};
+    use crate::settings::Settings;
+
+    #[test]
+    fn table_drops_loopback_addresses_that_arrive_from_a_pod() {
+        let rules = table(&Settings::example());
+        for rule in ["iifname != \"lo\" ip daddr 127.0.0.0/8 drop", "iifname != \"lo\" ip saddr 127.0.0.0/8 drop"] {
+            assert!(rules.contains(rule), "{rule} is not in {rules}");
+        }
+    }
 
     #[test]
     fn an_empty_base_chain_is_no_rule() {

@@ -66,6 +66,9 @@ pub fn plan(settings: &Settings, layout: &Layout) -> Plan {
     Plan { processes }
 }
 
+/// The user `nobody`, for a process that parses what pods send and needs no rights after its start.
+const NOBODY: u32 = 65534;
+
 struct Builder<'a> {
     settings: &'a Settings,
     layout: &'a Layout,
@@ -103,9 +106,17 @@ impl Builder<'_> {
     fn store(&self) -> Process {
         let ports = &self.settings.ports;
         let client = format!("https://127.0.0.1:{}", ports.store);
-        let peer = format!("http://127.0.0.1:{}", ports.store_peer);
-        let (crt, key, ca) = (self.pki("etcd/server.crt"), self.pki("etcd/server.key"), self.pki("etcd/ca.crt"));
-        let args = vec![
+        let peer = format!("https://127.0.0.1:{}", ports.store_peer);
+        // Members authenticate each other: whoever may send peer messages may write anything to the store.
+        let files = [
+            ("cert-file", "etcd/server.crt"),
+            ("key-file", "etcd/server.key"),
+            ("trusted-ca-file", "etcd/ca.crt"),
+            ("peer-cert-file", "etcd/peer.crt"),
+            ("peer-key-file", "etcd/peer.key"),
+            ("peer-trusted-ca-file", "etcd/ca.crt"),
+        ];
+        let mut args = vec![
             format!("--name={}", self.settings.node_name),
             format!("--data-dir={}", text(&self.layout.data().join("store"))),
             format!("--listen-client-urls={client}"),
@@ -113,12 +124,12 @@ impl Builder<'_> {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster={}={peer}", self.settings.node_name),
-            format!("--cert-file={}", text(&crt)),
-            format!("--key-file={}", text(&key)),
-            format!("--trusted-ca-file={}", text(&ca)),
             "--client-cert-auth=true".to_owned(),
+            "--peer-client-cert-auth=true".to_owned(),
         ];
-        self.process("kvstore", args, &[crt, key, ca], Ready::Tcp(local(ports.store)), &[])
+        args.extend(files.iter().map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))));
+        let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki(file)).collect();
+        self.process("kvstore", args, &inputs, Ready::Tcp(local(ports.store)), &[])
     }
 
     fn api_server(&self) -> Process {
@@ -139,6 +150,7 @@ impl Builder<'_> {
             ("proxy-client-cert-file", "front-proxy-client.crt"),
             ("proxy-client-key-file", "front-proxy-client.key"),
         ];
+        let authentication = self.layout.config("authentication.yaml");
         let mut args = vec![
             format!("--etcd-servers=https://127.0.0.1:{}", ports.store),
             format!("--secure-port={}", ports.api),
@@ -147,7 +159,8 @@ impl Builder<'_> {
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!("--service-account-issuer=https://kubernetes.default.svc.{}", self.settings.domain),
             "--authorization-mode=Node,RBAC".to_owned(),
-            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
+            format!("--authentication-config={}", text(&authentication)),
             "--requestheader-allowed-names=front-proxy-client".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
@@ -155,7 +168,8 @@ impl Builder<'_> {
             "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
         ];
         args.extend(names.iter().map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))));
-        let inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
+        let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
+        inputs.push(authentication);
         self.process("kube-apiserver", args, &inputs, Ready::Tcp(local(ports.api)), &["kvstore"])
     }
 
@@ -266,7 +280,9 @@ impl Builder<'_> {
             "--allow=127.0.0.0/8".to_owned(),
             format!("--allow={}/32", self.settings.node_address),
         ];
-        if !self.settings.real() {
+        if self.settings.real() {
+            args.push(format!("--user={NOBODY}"));
+        } else {
             args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
         }
         self.process("cluster-dns", args, &[kubeconfig], Ready::Tcp(local(ports.dns_health)), &["kube-apiserver"])

@@ -1,21 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
-use crate::settings::{LAYOUT, Ports};
 
 fn settings(runtime: Runtime) -> Settings {
-    Settings {
-        layout: LAYOUT,
-        data_dir: "/data".into(),
-        bin_dir: "/bin".into(),
-        node_name: "n1".into(),
-        node_address: "192.0.2.2".parse().unwrap(),
-        runtime,
-        pod_cidr: "10.244.0.0/16".parse().unwrap(),
-        service_cidr: "10.96.0.0/16".parse().unwrap(),
-        domain: "cluster.local".into(),
-        ports: Ports::default(),
-        verbosity: 0,
-    }
+    Settings { runtime, ..Settings::example() }
 }
 
 fn names(plan: &Plan) -> Vec<&str> {
@@ -62,4 +49,46 @@ fn the_usual_addresses() {
     assert_eq!(settings.dns_service_address().to_string(), "10.96.0.10");
     assert_eq!(settings.bridge_address().to_string(), "10.244.0.1");
     assert_eq!(settings.node_pods().to_string(), "10.244.0.0/24");
+}
+
+fn arguments(component: &str) -> Vec<String> {
+    let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));
+    all.processes.into_iter().find(|process| process.name == component).map(|process| process.argv).unwrap_or_default()
+}
+
+/// The store's peer port carries every Secret, and a peer may write without any further check.
+#[test]
+fn no_component_listens_or_connects_without_tls() {
+    let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));
+    for process in &all.processes {
+        let plain: Vec<_> = process.argv.iter().filter(|argument| argument.contains("http://")).collect();
+        assert!(plain.is_empty(), "{}: {plain:?}", process.name);
+    }
+    let store = arguments("kvstore");
+    for flag in [
+        "--listen-peer-urls=https://127.0.0.1:2380",
+        "--initial-advertise-peer-urls=https://127.0.0.1:2380",
+        "--peer-cert-file=/data/pki/etcd/peer.crt",
+        "--peer-key-file=/data/pki/etcd/peer.key",
+        "--peer-trusted-ca-file=/data/pki/etcd/ca.crt",
+        "--peer-client-cert-auth=true",
+        "--client-cert-auth=true",
+    ] {
+        assert!(store.contains(&flag.to_owned()), "{flag} is not among {store:?}");
+    }
+}
+
+#[test]
+fn api_server_limits_anonymous_requests_and_denies_external_ips() {
+    let api = arguments("kube-apiserver");
+    assert!(api.contains(&"--authentication-config=/data/config/authentication.yaml".to_owned()), "{api:?}");
+    let plugins = api.iter().find_map(|argument| argument.strip_prefix("--enable-admission-plugins="));
+    assert_eq!(plugins, Some("NodeRestriction,DenyServiceExternalIPs"));
+}
+
+#[test]
+fn dns_server_gives_up_root_where_pods_reach_it() {
+    assert!(arguments("cluster-dns").contains(&"--user=65534".to_owned()));
+    let simulated = plan(&settings(Runtime::Simulated), &Layout::new(Path::new("/data"), false));
+    assert!(simulated.processes.iter().flat_map(|p| &p.argv).all(|argument| !argument.starts_with("--user=")));
 }

@@ -80,7 +80,7 @@ impl Running {
     /// Starts a process with its output appended to its log.
     pub fn start(process: &Process, layout: &Layout, restarts: u32) -> Result<Self> {
         let log = layout.log(&process.name);
-        crate::files::create_dir(&layout.logs(), 0o755)?;
+        crate::files::create_private_dir(&layout.logs())?;
         let file = OpenOptions::new().append(true).create(true).open(&log).map_err(Error::io(&log))?;
         let errors = file.try_clone().map_err(Error::io(&log))?;
         let (program, args) = process.argv.split_first().ok_or_else(|| Error::Refused("an empty command".into()))?;

@@ -218,6 +218,27 @@ impl Settings {
     }
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Returns the settings of a cluster with everything at its default.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn example() -> Self {
+        Self {
+            layout: LAYOUT,
+            data_dir: "/data".into(),
+            bin_dir: "/bin".into(),
+            node_name: "n1".into(),
+            node_address: "192.0.2.2".parse().unwrap(),
+            runtime: Runtime::Own,
+            pod_cidr: "10.244.0.0/16".parse().unwrap(),
+            service_cidr: "10.96.0.0/16".parse().unwrap(),
+            domain: "cluster.local".into(),
+            ports: Ports::default(),
+            verbosity: 0,
+        }
+    }
+}
+
 /// The folder used when none is given.
 #[must_use]
 pub fn default_data_dir() -> PathBuf {

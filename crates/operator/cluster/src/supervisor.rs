@@ -13,17 +13,22 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
-use crate::plan::{Plan, Process};
+use crate::plan::{Plan, Process, Ready};
 use crate::process::{Record, boot, start_of};
 use crate::settings::Settings;
+use crate::up;
 
 pub(crate) use keeper::GRACE;
 pub(crate) use keeper::ready;
+
+/// How often certificates are looked at.
+const RENEWAL: Duration = Duration::from_secs(12 * 3600);
 
 /// The supervisor's own name among the records.
 pub(crate) const NAME: &str = "supervisor";
@@ -50,6 +55,7 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
     let mut kept = HashMap::new();
     adjust(&mut kept, load(&layout)?, &layout).await;
     let mut rotation = tokio::time::interval(Duration::from_secs(60));
+    let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL, RENEWAL);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
@@ -58,11 +64,27 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
                 Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
             },
             _ = rotation.tick() => rotate::rotate(&layout.logs()),
+            _ = renewal.tick() => match renew(&settings, &layout) {
+                Ok(Some(plan)) => adjust(&mut kept, plan, &layout).await,
+                Ok(None) => {}
+                Err(error) => tracing::error!(%error, "certificates can't be renewed; they end within 90 days"),
+            },
         }
     }
     stop_all(&mut kept, &layout).await;
     let _ = std::fs::remove_file(layout.record(NAME));
     Ok(())
+}
+
+/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts what uses them.
+fn renew(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
+    let written = up::write_files(settings, layout)?;
+    if written.is_empty() {
+        return Ok(None);
+    }
+    tracing::info!(?written, "certificates renewed");
+    up::write_plan(settings, layout)?;
+    load(layout).map(Some)
 }
 
 fn load(layout: &Layout) -> Result<Plan> {
@@ -106,8 +128,27 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
         }
         let stop = CancellationToken::new();
         let after = all.iter().filter(|other| process.after.contains(&other.name)).map(|p| p.ready.clone()).collect();
-        let task = tokio::spawn(keeper::keep(process.clone(), after, layout.clone(), stop.clone()));
+        let task = tokio::spawn(keep(process.clone(), after, layout.clone(), stop.clone()));
         kept.insert(process.name.clone(), Kept { process, stop, task });
+    }
+}
+
+/// Keeps a process running until `stop`, whatever becomes of its keeper: a new keeper adopts the process.
+async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
+    let name = process.name.clone();
+    let keeper = || keeper::keep(process.clone(), after.clone(), layout.clone(), stop.clone());
+    restart_after_panic(&name, Duration::from_secs(1), keeper).await;
+}
+
+/// Runs a task to its end, again after each panic. The supervisor must outlive its own defects: without systemd nothing
+/// restarts it.
+async fn restart_after_panic<F>(name: &str, pause: Duration, mut task: impl FnMut() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    while let Err(error) = tokio::spawn(task()).await {
+        tracing::error!(name, %error, "the keeper of a process failed; a new one takes over");
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -125,5 +166,47 @@ async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
             let _ = (&mut kept.task).await;
             let _ = std::fs::remove_file(layout.record(&kept.process.name));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn renewal_restarts_what_uses_a_certificate_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            data_dir: dir.path().into(),
+            runtime: crate::settings::Runtime::Simulated,
+            ..Settings::example()
+        };
+        let layout = Layout::new(dir.path(), false);
+        let first = renew(&settings, &layout).unwrap().unwrap();
+        assert_eq!(renew(&settings, &layout).unwrap(), None, "nothing is due");
+        std::fs::remove_file(layout.pki().join("scheduler.crt")).unwrap();
+        let second = renew(&settings, &layout).unwrap().unwrap();
+        let changed = first.processes.iter().zip(&second.processes).filter(|(old, new)| old != new);
+        let names: Vec<_> = changed.map(|(old, _)| old.name.as_str()).collect();
+        assert_eq!(names, ["kube-scheduler"]);
+    }
+
+    #[tokio::test]
+    async fn keeper_that_panics_is_replaced() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let task = || {
+            let run = runs.fetch_add(1, Ordering::Relaxed);
+            async move {
+                if run < 2 {
+                    panic!("planted");
+                }
+            }
+        };
+        restart_after_panic("kubelet", Duration::from_millis(1), task).await;
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
     }
 }

@@ -97,7 +97,9 @@ fn connect(layout: &Layout) -> Result<Client> {
     Ok(Client::new(config.user_agent("ironclad")))
 }
 
-fn write_files(settings: &Settings, layout: &Layout) -> Result<()> {
+/// Writes certificates and configuration where they are missing or no longer right, certificates in their last 90 days
+/// included. Returns the names of the certificates that were written.
+pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
     let node = NodeName { name: settings.node_name.clone(), addresses: vec![settings.node_address] };
     let names = Names {
         domain: settings.domain.clone(),
@@ -121,6 +123,7 @@ fn write_files(settings: &Settings, layout: &Layout) -> Result<()> {
         pki.kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
     }
     pki.kubeconfig(&layout.admin_kubeconfig(), "admin", "kubernetes-admin", &server)?;
+    files::write_if_changed(&layout.config("authentication.yaml"), configs::authentication().as_bytes())?;
     files::write_if_changed(&layout.config("kubelet.yaml"), configs::kubelet(settings, layout).as_bytes())?;
     files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
     if settings.real() {
@@ -131,14 +134,19 @@ fn write_files(settings: &Settings, layout: &Layout) -> Result<()> {
         let conf = layout.cni_conf().join("10-ironclad.conflist");
         files::write_if_changed(&conf, configs::cni(settings, layout).as_bytes())?;
     }
-    Ok(())
+    Ok(written)
 }
 
-fn start(settings: &Settings, layout: &Layout) -> Result<()> {
+/// Writes the plan with the stamps of programs and files as they are now.
+pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
     let mut plan = plan(settings, layout);
     plan.stamp();
     let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
-    files::write_if_changed(&layout.plan(), text.as_bytes())?;
+    files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
+}
+
+fn start(settings: &Settings, layout: &Layout) -> Result<()> {
+    write_plan(settings, layout)?;
     let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     guardian::start(settings, layout, &program)
 }

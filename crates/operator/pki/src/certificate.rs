@@ -64,8 +64,11 @@ impl Subject {
     }
 }
 
-/// Makes sure that `NAME.crt` and `NAME.key` in `folder` say what `subject` says; true if they were written.
-pub(crate) fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subject) -> Result<bool, Error> {
+/// Writes `NAME.crt` and `NAME.key` in `folder` unless they already say what `subject` says; true if they were written.
+///
+/// # Errors
+/// A file can't be read or written, or the authority can't sign.
+pub fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subject) -> Result<bool, Error> {
     let crt = folder.join(format!("{name}.crt"));
     let key = folder.join(format!("{name}.key"));
     if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)

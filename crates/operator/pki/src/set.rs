@@ -34,6 +34,9 @@ pub struct Names {
     pub nodes: Vec<NodeName>,
 }
 
+/// The user as which the API server connects to kubelets; it needs a binding to `system:kubelet-api-admin`.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// Paths of the whole set.
 pub struct Pki {
     folder: PathBuf,
@@ -65,11 +68,8 @@ pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error>
 fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
     let mut all = vec![
         (&pki.cluster, "apiserver", api_server(names)),
-        (
-            &pki.cluster,
-            "apiserver-kubelet-client",
-            Subject::client("kube-apiserver-kubelet-client", Some("system:masters")),
-        ),
+        // Not in `system:masters`: a node decides where its connections lead, so the certificate must open kubelets only.
+        (&pki.cluster, "apiserver-kubelet-client", Subject::client(KUBELET_CLIENT, None)),
         (&pki.front_proxy, "front-proxy-client", Subject::client("front-proxy-client", None)),
         (&pki.store, "apiserver-etcd-client", Subject::client("kube-apiserver-etcd-client", None)),
         (&pki.store, "etcd/server", store(names, Usage::Both)),

@@ -47,3 +47,17 @@ fn a_kubeconfig_is_private_and_written_once() {
     assert!(!pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443").unwrap());
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+/// CVE-2022-3294: the API server shows this certificate to whatever address a node names.
+#[test]
+fn kubelet_client_certificate_is_in_no_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure(dir.path(), &names()).unwrap();
+    let pem = std::fs::read(pki.crt("apiserver-kubelet-client")).unwrap();
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    let subject = certificate.subject();
+    assert_eq!(subject.iter_organization().count(), 0, "{subject}");
+    let names: Vec<_> = subject.iter_common_name().filter_map(|name| name.as_str().ok()).collect();
+    assert_eq!(names, [KUBELET_CLIENT]);
+}

@@ -67,33 +67,30 @@ impl Cache {
         Arc::clone(&self.inner.lock().snapshot)
     }
 
-    /// A node came or changed.
+    /// Takes over a node that is new or changed.
     pub fn set_node(&self, node: &Arc<Node>) {
         let Some(name) = node.metadata.name.as_deref() else { return };
         let mut inner = self.inner.lock();
-        let known = inner.snapshot.by_name.contains_key(name);
-        if !known {
+        if !inner.snapshot.by_name.contains_key(name) {
             let info = inner.strays.remove(name).unwrap_or_else(|| NodeInfo::new(name));
-            let snapshot = inner.snapshot();
-            snapshot.nodes.push(Arc::new(info));
-            snapshot.reindex();
+            inner.snapshot().push(Arc::new(info));
         }
         let info = inner.node(name);
         let before = Arc::clone(&info.images);
         info.set_node(Arc::clone(node));
-        if !known || *before != *info.images {
-            inner.snapshot().count_images();
+        let after = Arc::clone(&info.images);
+        if before != after {
+            inner.snapshot().change_images(&before, &after);
         }
     }
 
-    /// A node is gone; the pods on it are remembered until they are gone too.
+    /// Drops a deleted node; the pods on it are remembered until they are deleted too.
     pub fn remove_node(&self, name: &str) {
         let mut inner = self.inner.lock();
-        let Some(at) = inner.snapshot.by_name.get(name).copied() else { return };
-        let snapshot = inner.snapshot();
-        let info = snapshot.nodes.remove(at);
-        snapshot.reindex();
-        snapshot.count_images();
+        if !inner.snapshot.by_name.contains_key(name) {
+            return;
+        }
+        let Some(info) = inner.snapshot().remove(name) else { return };
         if !info.pods.is_empty() {
             let mut stray = NodeInfo::new(name);
             info.pods.iter().for_each(|pod| stray.add_pod(Arc::clone(pod)));
@@ -124,7 +121,7 @@ impl Cache {
         }
     }
 
-    /// Whether a pod counts on a node.
+    /// Returns true if a pod counts on a node.
     pub fn has_pod(&self, uid: &str) -> bool {
         self.inner.lock().pods.contains_key(uid)
     }

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Servic
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use scheduler_framework::selector::Labels;
-use scheduler_framework::{ClaimView, Cluster};
+use scheduler_framework::{ClaimView, Cluster, WaitingPods};
 
 const NAMESPACE: &str = "namespace";
+const CLASS: &str = "class";
 
 pub(crate) struct Stores {
     pub(crate) claims: Store<PersistentVolumeClaim>,
@@ -23,6 +24,7 @@ pub(crate) struct Stores {
 #[derive(Default)]
 pub(crate) struct View {
     stores: OnceLock<Stores>,
+    waiting: WaitingPods,
 }
 
 fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<K> {
@@ -40,7 +42,13 @@ impl View {
         }
         let stores = Stores {
             claims: Informer::new(client.api(), ListParams::new()).on_event(telling(changed.clone())).spawn(tasks),
-            volumes: Informer::new(client.api(), ListParams::new()).on_event(telling(changed.clone())).spawn(tasks),
+            volumes: Informer::new(client.api(), ListParams::new())
+                .index(CLASS, |volume: &PersistentVolume| {
+                    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+                    vec![class.unwrap_or_default()]
+                })
+                .on_event(telling(changed.clone()))
+                .spawn(tasks),
             classes: Informer::new(client.api(), ListParams::new()).on_event(telling(changed)).spawn(tasks),
             budgets: by_namespace(client).spawn(tasks),
             services: by_namespace(client)
@@ -64,8 +72,8 @@ impl ClaimView for View {
         self.stores.get()?.volumes.get(name)
     }
 
-    fn volumes(&self) -> Vec<Arc<PersistentVolume>> {
-        self.stores.get().map(|stores| stores.volumes.list()).unwrap_or_default()
+    fn volumes_of_class(&self, class: &str) -> Vec<Arc<PersistentVolume>> {
+        self.stores.get().map(|stores| stores.volumes.by_index(CLASS, class)).unwrap_or_default()
     }
 
     fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
@@ -90,5 +98,9 @@ impl Cluster for View {
             !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
         selectors.filter(selects).collect()
+    }
+
+    fn waiting_pods(&self) -> WaitingPods {
+        self.waiting.clone()
     }
 }

@@ -1,7 +1,7 @@
 //! KubeSchedulerConfiguration v1.
 //!
-//! Fields are upstream's; an unknown one is an error that names it. What has no meaning here (content types,
-//! client rates, parallelism) is accepted and not used.
+//! Fields are upstream's; an unknown one is an error that names it. Fields that are not implemented are listed in
+//! [`crate::UPSTREAM_FIELDS`] with what happens to them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::fields;
+use crate::queue::Waits;
+use crate::unsupported::UPSTREAM_FIELDS;
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
@@ -18,13 +22,10 @@ const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 pub struct Configuration {
     api_version: String,
     kind: String,
-    parallelism: Option<i32>,
     /// Lease.
     pub leader_election: LeaderElection,
     /// Connection.
     pub client_connection: ClientConnection,
-    enable_profiling: Option<bool>,
-    enable_contention_profiling: Option<bool>,
     /// Share of nodes to find before scoring.
     pub percentage_of_nodes_to_score: Option<u32>,
     /// First back-off of a pod.
@@ -34,14 +35,13 @@ pub struct Configuration {
     /// Scheduler names and their plugins.
     pub profiles: Vec<ProfileConfig>,
     extenders: Vec<Value>,
-    delay_cache_until_active: Option<bool>,
 }
 
 /// Leader election.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// Whether to campaign.
+    /// Campaign for the Lease.
     pub leader_elect: Option<bool>,
     /// Go duration.
     pub lease_duration: Option<String>,
@@ -49,7 +49,6 @@ pub struct LeaderElection {
     pub renew_deadline: Option<String>,
     /// Go duration.
     pub retry_period: Option<String>,
-    resource_lock: Option<String>,
     /// Name of the Lease.
     pub resource_name: Option<String>,
     /// Namespace of the Lease.
@@ -62,10 +61,6 @@ pub struct LeaderElection {
 pub struct ClientConnection {
     /// Kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    accept_content_types: Option<String>,
-    content_type: Option<String>,
-    qps: Option<f64>,
-    burst: Option<i64>,
 }
 
 /// A profile.
@@ -100,6 +95,8 @@ pub struct Plugins {
     pub bind: PluginSet,
     pub post_bind: PluginSet,
     pub multi_point: PluginSet,
+    placement_generate: PluginSet,
+    placement_score: PluginSet,
 }
 
 /// Plugins switched on and off at a point.
@@ -140,7 +137,14 @@ impl Configuration {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let config: Self = serde_yaml::from_str(text)?;
+        let mut tree: Value = serde_yaml::from_str(text)?;
+        let judged = fields::judge_fields(&mut tree, UPSTREAM_FIELDS);
+        judged.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        if !judged.refusals.is_empty() {
+            bail!("{}", judged.refusals.join("; "));
+        }
+        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
+        let config: Self = serde_yaml::from_str(&serde_yaml::to_string(&tree)?)?;
         if config.kind != "KubeSchedulerConfiguration" || config.api_version != API_VERSION {
             bail!(
                 "kind {:?} of {:?} is not known; KubeSchedulerConfiguration of {API_VERSION} is",
@@ -151,17 +155,22 @@ impl Configuration {
         if !config.extenders.is_empty() {
             bail!("extenders are not supported; remove the field");
         }
+        let (first, longest) = (config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds);
+        if first == Some(0) || longest.unwrap_or(10) < first.unwrap_or(1) {
+            bail!("podInitialBackoffSeconds must be above 0 and not above podMaxBackoffSeconds");
+        }
         if config.percentage_of_nodes_to_score.is_some_and(|share| share > 100) {
             bail!("percentageOfNodesToScore is more than 100");
         }
         Ok(config)
     }
 
-    /// First and longest back-off of a pod.
-    pub fn backoff(&self) -> (Duration, Duration) {
+    /// Times that pods wait in the queue; `unschedulable` is the longest time without an attempt.
+    pub fn waits(&self, unschedulable: Duration) -> Waits {
         let first = self.pod_initial_backoff_seconds.unwrap_or(1);
         let longest = self.pod_max_backoff_seconds.unwrap_or(10);
-        (Duration::from_secs(first), Duration::from_secs(longest.max(first)))
+        let (first_backoff, longest_backoff) = (Duration::from_secs(first), Duration::from_secs(longest.max(first)));
+        Waits { first_backoff, longest_backoff, unschedulable }
     }
 }
 
@@ -195,11 +204,27 @@ mod tests {
              podMaxBackoffSeconds: 3\nleaderElection: {{leaderElect: false}}\n"
         );
         let config = Configuration::parse(&text).unwrap();
-        assert_eq!(config.backoff().1, Duration::from_secs(3));
+        assert_eq!(config.waits(Duration::ZERO).longest_backoff, Duration::from_secs(3));
         assert_eq!(config.profiles[0].plugins.score.disabled[0].name, "*");
         let problem = Configuration::parse(&format!("{HEAD}nonsense: 1\n")).unwrap_err();
         assert!(problem.to_string().contains("nonsense"), "{problem}");
         assert!(Configuration::parse("kind: Pod\napiVersion: v1\n").is_err());
+    }
+
+    #[test]
+    fn fields_without_effect_are_accepted_and_extenders_refused() {
+        let accepted = "parallelism: 16\nclientConnection: {qps: 50, burst: 100, contentType: x, acceptContentTypes: ''}\n\
+            enableProfiling: true\nenableContentionProfiling: true\ndelayCacheUntilActive: false\n\
+            leaderElection: {resourceLock: leases}\n";
+        Configuration::parse(&format!("{HEAD}{accepted}")).unwrap();
+        for (text, want) in [
+            ("extenders: [{urlPrefix: 'http://x', filterVerb: filter}]\n", "extenders[].filterVerb"),
+            ("leaderElection: {resourceLock: endpoints}\n", "resourceLock"),
+            ("podInitialBackoffSeconds: 20\n", "podInitialBackoffSeconds"),
+        ] {
+            let problem = Configuration::parse(&format!("{HEAD}{text}")).unwrap_err().to_string();
+            assert!(problem.contains(want), "{problem}");
+        }
     }
 
     #[test]

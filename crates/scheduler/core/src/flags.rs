@@ -9,54 +9,6 @@ use clap::{ArgAction, Parser};
 
 use crate::config::duration;
 
-/// Upstream's flags that have no meaning here.
-pub const IGNORED_FLAGS: &[&str] = &[
-    "allow-metric-labels",
-    "allow-metric-labels-manifest",
-    "authentication-skip-lookup",
-    "authentication-token-webhook-cache-ttl",
-    "authentication-tolerate-lookup-failure",
-    "authorization-always-allow-paths",
-    "authorization-webhook-cache-authorized-ttl",
-    "authorization-webhook-cache-unauthorized-ttl",
-    "cert-dir",
-    "client-ca-file",
-    "contention-profiling",
-    "disable-http2-serving",
-    "disabled-metrics",
-    "emulated-version",
-    "emulation-forward-compatible",
-    "feature-gates",
-    "http2-max-streams-per-connection",
-    "kube-api-burst",
-    "kube-api-content-type",
-    "kube-api-qps",
-    "leader-elect-resource-lock",
-    "log-flush-frequency",
-    "log-json-info-buffer-size",
-    "log-json-split-stream",
-    "log-text-info-buffer-size",
-    "log-text-split-stream",
-    "master",
-    "min-compatibility-version",
-    "permit-address-sharing",
-    "permit-port-sharing",
-    "pod-max-in-unschedulable-pods-duration",
-    "profiling",
-    "requestheader-allowed-names",
-    "requestheader-client-ca-file",
-    "requestheader-extra-headers-prefix",
-    "requestheader-group-headers",
-    "requestheader-uid-headers",
-    "requestheader-username-headers",
-    "show-hidden-metrics-for-version",
-    "tls-cipher-suites",
-    "tls-min-version",
-    "tls-sni-cert-key",
-    "vmodule",
-    "write-config-to",
-];
-
 /// The command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kube-scheduler", version, about = "Decides which node each pod runs on")]
@@ -100,13 +52,88 @@ pub struct Flags {
     /// File that gets the port which is served
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
+    /// Longest time that a pod which found no node waits without another attempt
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub pod_max_in_unschedulable_pods_duration: Duration,
     /// Certificate to serve with; self-signed where absent
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// Key of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// Oldest version of TLS to accept
+    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", value_parser = ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"])]
+    pub tls_min_version: String,
+    /// Serve HTTP/1.1 only
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub disable_http2_serving: bool,
+    /// Paths that need no rights; a star at the end stands for anything
+    #[arg(long, value_name = "PATHS", value_delimiter = ',', default_values = ["/healthz", "/readyz", "/livez"])]
+    pub authorization_always_allow_paths: Vec<String>,
     /// Logging
     #[command(flatten)]
     pub logs: LogOptions,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::UPSTREAM_FLAGS;
+    use std::ffi::OsString;
+
+    /// Command lines as installers write them.
+    const INSTALLERS: [&[&str]; 3] = [
+        &[
+            "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--bind-address=127.0.0.1",
+            "--feature-gates=RotateKubeletServerCertificate=true",
+            "--kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--leader-elect=true",
+        ],
+        &[
+            "--authentication-kubeconfig=/s.kubeconfig",
+            "--authorization-kubeconfig=/s.kubeconfig",
+            "--bind-address=127.0.0.1",
+            "--kubeconfig=/s.kubeconfig",
+            "--leader-elect=false",
+            "--profiling=false",
+            "--secure-port=10259",
+            "--tls-cert-file=/s.crt",
+            "--tls-private-key-file=/s.key",
+            "--v=1",
+            "--vmodule=",
+        ],
+        &[
+            "--authentication-kubeconfig=/var/lib/kube-scheduler/kubeconfig",
+            "--authorization-kubeconfig=/var/lib/kube-scheduler/kubeconfig",
+            "--config=/var/lib/kube-scheduler/config.yaml",
+            "--feature-gates=InPlacePodVerticalScaling=true",
+            "--leader-elect=true",
+            "--tls-cert-file=/server.crt",
+            "--tls-private-key-file=/server.key",
+            "--tls-min-version=VersionTLS12",
+            "--v=2",
+        ],
+    ];
+
+    #[test]
+    fn command_lines_of_installers_are_accepted() {
+        for flags in INSTALLERS {
+            let line = ["kube-scheduler"].iter().chain(flags).map(OsString::from);
+            let accepted = base_cli::accept_upstream_flags(line, UPSTREAM_FLAGS);
+            assert!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
+            base_cli::parse::<Flags>(&accepted.arguments).unwrap();
+        }
+    }
+
+    #[test]
+    fn settings_that_would_weaken_or_redirect_are_refused() {
+        for flag in ["--master=https://other:6443", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256", "--write-config-to=x"]
+        {
+            let accepted = base_cli::accept_upstream_flags([OsString::from(flag)].into_iter(), UPSTREAM_FLAGS);
+            assert_eq!(accepted.refusals.len(), 1, "{flag}");
+        }
+    }
 }

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
-use k8s_openapi::api::core::v1::{Container, Namespace, Node, Pod};
-use scheduler_framework::{ClusterEvent, PodInfo};
+use k8s_openapi::api::core::v1::{Container, Namespace, Node, NodeStatus, Pod};
+use scheduler_framework::cycle::Nominations;
+use scheduler_framework::{ClusterEvent, NodeInfo, PodInfo, Rejection};
 
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, now};
 
 const LIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
@@ -80,7 +81,7 @@ fn is_assigned(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
 }
 
-/// Whether two states of a pod differ in what plugins look at.
+/// Returns true if two states of a pod differ in what plugins look at.
 fn differs(old: &Pod, new: &Pod) -> bool {
     let nominated = |pod: &Pod| pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
     old.spec != new.spec
@@ -89,7 +90,7 @@ fn differs(old: &Pod, new: &Pod) -> bool {
         || nominated(old) != nominated(new)
 }
 
-fn pod(scheduler: &Scheduler, event: Event<Pod>) {
+pub(crate) fn pod(scheduler: &Scheduler, event: Event<Pod>) {
     match event {
         Event::Applied { old: Some(old), new } if old.uid() != new.uid() => {
             gone(scheduler, &old);
@@ -111,14 +112,18 @@ fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
     }
     match old.filter(|old| is_assigned(old)) {
         None => {
-            scheduler.cache.set_pod(&info());
+            let info = info();
+            scheduler.cache.set_pod(&info);
             scheduler.queue.remove(new.uid());
-            scheduler.nominations.remove(new.uid());
-            scheduler.queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(new)));
+            if scheduler.nominations.remove(new.uid()).is_some_and(|node| *node != *info.node_name()) {
+                // Another scheduler or a user bound it elsewhere: the room that was kept for it is free.
+                scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+            }
+            scheduler.queue.event(ClusterEvent::AssignedPodAdded(info));
         }
         Some(old) if differs(old, new) => {
-            scheduler.cache.set_pod(&info());
-            let (old, new) = (Arc::clone(old), Arc::clone(new));
+            let (old, new) = (Arc::new(PodInfo::new(Arc::clone(old))), info());
+            scheduler.cache.set_pod(&new);
             scheduler.queue.event(ClusterEvent::AssignedPodUpdated { old, new });
         }
         Some(_) => {}
@@ -132,55 +137,91 @@ fn status_reset(old: &Pod, new: &Pod) -> bool {
 }
 
 fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
-    scheduler.nominations.observe(&info);
-    if scheduler.cache.has_pod(info.uid()) {
+    let bound = || scheduler.cache.has_pod(info.uid());
+    let kept = scheduler.nominations.node_of(info.uid());
+    if !bound() {
+        scheduler.nominations.observe(old.map(|old| &**old), &info);
+    }
+    if bound() {
+        // It counts on its node: a late status does not nominate it again. If the node was chosen just now, another pod
+        // may have found the room taken twice.
+        if scheduler.nominations.remove(info.uid()).is_some() {
+            scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+        }
         return;
     }
-    let event = old
-        .filter(|old| differs_in_spec(old, &info.pod))
-        .map(|old| ClusterEvent::PodUpdated { old: Arc::clone(old), new: Arc::clone(&info.pod) });
+    if kept.is_some() && kept != scheduler.nominations.node_of(info.uid()) {
+        // The room that was kept for it is free.
+        scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+    }
+    let updated = |old: &Arc<Pod>| {
+        let old = Arc::new(PodInfo::new(Arc::clone(old)));
+        ClusterEvent::PodUpdated { old, new: Arc::clone(&info) }
+    };
+    let event = old.filter(|old| differs_in_spec(old, &info.pod)).map(updated);
     scheduler.note_gated(&info);
-    scheduler.queue.set(info, event, jiff::Timestamp::now().as_nanosecond());
+    scheduler.queue.set(info, event, now());
 }
 
-/// Whether the change could make the pod itself fit.
+/// Returns true if the change could make the pod itself fit.
 fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
     old.spec != new.spec || old.metadata.labels != new.metadata.labels
 }
 
 fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
     scheduler.queue.remove(last.uid());
-    let nominated = scheduler.nominations.remove(last.uid());
-    if is_assigned(last) || scheduler.cache.has_pod(last.uid()) {
+    // Ends a wait for permission: there is nothing left to bind.
+    scheduler.waiting.reject(last.uid(), Rejection::unschedulable("", "the pod was deleted"));
+    let nominated = scheduler.nominations.remove(last.uid()).is_some();
+    let counted = is_assigned(last) || scheduler.cache.has_pod(last.uid());
+    if counted {
         scheduler.cache.remove_pod(last.uid());
-        scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::clone(last)));
-    } else if nominated {
-        // The room that was kept for it is free.
-        scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::clone(last)));
+    }
+    if counted || nominated {
+        // A nominated pod had room kept for it.
+        scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(Arc::clone(last)))));
     }
 }
 
-fn node(scheduler: &Scheduler, event: Event<Node>) {
+pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
+    let bare = |node: Arc<Node>| Arc::new(NodeInfo::bare(node));
     match event {
         Event::Applied { old, new } => {
-            let matters = old.as_ref().is_none_or(|old| node_differs(old, &new));
-            if !matters {
+            if old.as_ref().is_some_and(|old| !node_differs(old, &new)) {
                 return;
             }
             scheduler.cache.set_node(&new);
-            scheduler.queue.event(match old {
-                Some(old) => ClusterEvent::NodeUpdated { old, new },
-                None => ClusterEvent::NodeAdded(new),
-            });
+            match old {
+                // Images only change scores.
+                Some(old) if !node_fits_differ(&old, &new) => {}
+                Some(old) => scheduler.queue.event(ClusterEvent::NodeUpdated { old: bare(old), new: bare(new) }),
+                None => scheduler.queue.event(ClusterEvent::NodeAdded(bare(new))),
+            }
         }
-        Event::Deleted(last) => scheduler.cache.remove_node(last.name()),
+        Event::Deleted(last) => {
+            scheduler.cache.remove_node(last.name());
+            scheduler.queue.event(ClusterEvent::NodeDeleted(bare(last)));
+        }
     }
 }
 
-/// Whether two states of a node differ in what plugins look at: not in heartbeats.
+/// Returns true if two states of a node differ in what plugins look at: not in heartbeats.
 fn node_differs(old: &Node, new: &Node) -> bool {
-    let status = |node: &Node| node.status.clone().map(|status| (status.allocatable, status.images));
-    old.spec != new.spec || old.metadata.labels != new.metadata.labels || status(old) != status(new)
+    let images = |old: &NodeStatus, new: &NodeStatus| old.images != new.images;
+    node_fits_differ(old, new) || statuses_differ(old, new, images)
+}
+
+/// Returns true if two states of a node differ in what decides which pods fit.
+fn node_fits_differ(old: &Node, new: &Node) -> bool {
+    let allocatable = |old: &NodeStatus, new: &NodeStatus| old.allocatable != new.allocatable;
+    old.spec != new.spec || old.metadata.labels != new.metadata.labels || statuses_differ(old, new, allocatable)
+}
+
+fn statuses_differ(old: &Node, new: &Node, differ: impl Fn(&NodeStatus, &NodeStatus) -> bool) -> bool {
+    match (&old.status, &new.status) {
+        (Some(old), Some(new)) => differ(old, new),
+        (old, new) => old.is_some() != new.is_some(),
+    }
 }
 
 fn namespace(scheduler: &Scheduler, event: &Event<Namespace>) {

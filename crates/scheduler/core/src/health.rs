@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz` for everybody, `/metrics` for those whom the API server lets.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics`. Paths that are not always allowed need a right from the API server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use base_task::Tasks;
-use base_tls::rustls::ServerConfig;
 use base_tls::rustls::pki_types::PrivatePkcs8KeyDer;
+use base_tls::rustls::version::TLS13;
+use base_tls::rustls::{DEFAULT_VERSIONS, ServerConfig};
 use base_tls::{ClientAuth, ServerTls};
 use bytes::Bytes;
 use client::Client;
@@ -26,8 +27,10 @@ pub(crate) struct Shown {
     pub(crate) reviews: Client,
     /// Text of the metrics.
     pub(crate) metrics: Box<dyn Fn() -> String + Send + Sync>,
-    /// Whether the informers have caught up.
+    /// True if the informers have synced.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Paths that need no rights.
+    pub(crate) open: Vec<String>,
 }
 
 /// Serves in the background until the tasks' shutdown.
@@ -44,22 +47,34 @@ pub(crate) async fn serve(flags: &Flags, shown: Shown, tasks: &Tasks) -> anyhow:
     });
     let options = base_serve::Options { tls: Some(tls(flags)?), ..base_serve::Options::default() };
     tracing::info!(port, "serving health and metrics");
-    tasks.spawn("health", base_serve::serve(listener, options, service, tasks.shutdown().clone()));
+    tasks.spawn_critical("health", base_serve::serve(listener, options, service, tasks.shutdown().clone()));
     Ok(())
 }
 
 async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
-    match request.uri().path() {
+    let path = request.uri().path();
+    if !is_open(&shown.open, path) {
+        match judge(&shown.reviews, request.headers(), path).await {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+            other => return text(other, "Forbidden"),
+        }
+    }
+    match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
         "/readyz" if (shown.ready)() => text(StatusCode::OK, "ok"),
         "/readyz" => text(StatusCode::INTERNAL_SERVER_ERROR, "[-]informer-sync failed: not all informers have synced"),
-        path @ "/metrics" => match judge(&shown.reviews, request.headers(), path).await {
-            StatusCode::OK => text(StatusCode::OK, &(shown.metrics)()),
-            StatusCode::UNAUTHORIZED => text(StatusCode::UNAUTHORIZED, "Unauthorized"),
-            other => text(other, "Forbidden"),
-        },
+        "/metrics" => text(StatusCode::OK, &(shown.metrics)()),
         _ => text(StatusCode::NOT_FOUND, "404 page not found"),
     }
+}
+
+/// Returns true if a path needs no rights.
+fn is_open(open: &[String], path: &str) -> bool {
+    open.iter().any(|allowed| match allowed.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => path == allowed,
+    })
 }
 
 fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
@@ -98,18 +113,34 @@ async fn bearer(reviews: &Client, token: &str) -> Option<SubjectAccessReviewSpec
 }
 
 fn tls(flags: &Flags) -> anyhow::Result<Arc<ServerConfig>> {
-    let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let http2 = (!flags.disable_http2_serving).then(|| b"h2".to_vec());
+    let alpn: Vec<Vec<u8>> = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
+    let versions = if flags.tls_min_version == "VersionTLS13" { &[&TLS13][..] } else { DEFAULT_VERSIONS };
     if let (Some(certificate), Some(key)) = (&flags.tls_cert_file, &flags.tls_private_key_file) {
         let (certificate, key) = (certificate.clone(), key.clone());
-        return Ok(base_tls::server_config(&ServerTls { certificate, key, client_auth: ClientAuth::None, alpn })?);
+        let files = ServerTls { certificate, key, client_auth: ClientAuth::None, alpn };
+        return Ok(base_tls::server_config_of(&files, versions)?);
     }
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), flags.bind_address.to_string()];
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let mut config = ServerConfig::builder_with_provider(base_tls::provider())
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key.into())?;
     config.alpn_protocols = alpn;
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_open_by_name_or_prefix() {
+        let open = ["/healthz".to_owned(), "/debug/*".to_owned()];
+        for (path, want) in [("/healthz", true), ("/healthz/x", false), ("/debug/flags", true), ("/metrics", false)] {
+            assert_eq!(is_open(&open, path), want, "{path}");
+        }
+    }
 }

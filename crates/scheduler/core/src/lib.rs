@@ -4,19 +4,25 @@
 //! scheduling cycle on a snapshot of the cache; bindings, conditions, events and evictions are written by
 //! tasks of their own, so that a slow API server never holds up the next decision.
 
+mod binding;
 pub mod cache;
 mod cluster;
 mod config;
+mod fields;
 mod flags;
 mod handlers;
 mod health;
 mod metrics;
+pub mod nominated;
 mod outcome;
+mod preemption;
 mod profiles;
 pub mod queue;
 mod run;
 mod scheduler;
+mod unsupported;
 
 pub use config::Configuration;
-pub use flags::{Flags, IGNORED_FLAGS};
+pub use flags::Flags;
 pub use run::run;
+pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields};

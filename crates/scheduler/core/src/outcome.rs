@@ -92,11 +92,19 @@ impl Writer {
         self.events.normal(&object_reference(&*pod.pod), "Scheduled", message);
     }
 
-    /// Removes a pod for another's sake.
-    pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) {
+    /// Clears the nomination in a pod's status.
+    pub(crate) async fn clear_nomination(&self, pod: &Pod) {
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": null}});
+        if let Err(error) = self.patch_status(pod, patch).await {
+            tracing::warn!(pod = pod.metadata.name, %error, "cannot clear the nominated node of a pod");
+        }
+    }
+
+    /// Evicts a victim of a preemption. False if that failed; true if it is being deleted already.
+    pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) -> bool {
         let victim = &eviction.pod;
         if victim.metadata.deletion_timestamp.is_some() {
-            return;
+            return true;
         }
         let mark = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
@@ -105,22 +113,24 @@ impl Writer {
             "observedGeneration": victim.metadata.generation,
         }]}});
         if let Err(error) = self.patch_status(victim, mark).await {
-            tracing::warn!(pod = victim.metadata.name, %error, "a pod to be removed could not be marked");
+            tracing::warn!(pod = victim.metadata.name, %error, "cannot mark the victim of a preemption");
+            return false;
         }
         let params = DeleteParams { uid: victim.metadata.uid.clone(), ..DeleteParams::new() };
         let namespace = victim.metadata.namespace.as_deref().unwrap_or_default();
         let name = victim.metadata.name.as_deref().unwrap_or_default();
         match self.client.namespaced::<Pod>(namespace).delete(name, &params).await {
             Ok(()) => {}
-            Err(error) if error.is_not_found() => return,
+            Err(error) if error.is_not_found() => return true,
             Err(error) => {
-                tracing::warn!(pod = name, %error, "a pod could not be removed to make room");
-                return;
+                tracing::warn!(pod = name, %error, "cannot evict the victim of a preemption");
+                return false;
             }
         }
         let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
         let message = format!("Preempted by pod {uid} on node {}", eviction.node);
         self.events.normal(&object_reference(&**victim), "Preempted", message);
+        true
     }
 }
 

@@ -13,6 +13,7 @@ use scheduler_plugins::{DefaultBinder, VolumeBinder, defaults, registry};
 use serde_json::Value;
 
 use crate::config::{Configuration, PluginSet, Plugins, ProfileConfig};
+use crate::unsupported::MISSING_PLUGINS;
 
 pub(crate) const DEFAULT_NAME: &str = "default-scheduler";
 
@@ -41,7 +42,7 @@ fn drops(set: &PluginSet, name: &str) -> bool {
     set.disabled.iter().any(|plugin| plugin.name == name || plugin.name == "*") && !lists(set, name)
 }
 
-/// Whether a plugin takes part at a point.
+/// Returns true if a plugin takes part at a point.
 fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
     let all = !drops(&plugins.multi_point, name);
     match sets(plugins).iter().find(|(known, _)| *known == point) {
@@ -54,9 +55,31 @@ fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
 fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
     let all = sets(plugins);
     let every = all.iter().map(|(_, set)| *set).chain([&plugins.multi_point]);
-    for plugin in every.flat_map(|set| set.enabled.iter().chain(&set.disabled)) {
-        if plugin.name != "*" && !known.contains(plugin.name.as_str()) {
+    for set in every {
+        if let Some(plugin) = set.enabled.iter().find(|plugin| !known.contains(plugin.name.as_str())) {
+            if let Some(consequence) = missing(&plugin.name) {
+                bail!("plugin {:?} is enabled but not implemented: {consequence}", plugin.name);
+            }
             bail!("plugin {:?} is not known{}", plugin.name, hint(&plugin.name, known));
+        }
+        let unknown = |name: &str| name != "*" && !known.contains(name) && missing(name).is_none();
+        if let Some(plugin) = set.disabled.iter().find(|plugin| unknown(&plugin.name)) {
+            bail!("plugin {:?} is not known{}", plugin.name, hint(&plugin.name, known));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the consequence of the absence of one of upstream's plugins, if it is not implemented.
+fn missing(name: &str) -> Option<&'static str> {
+    MISSING_PLUGINS.iter().find(|(known, _)| *known == name).map(|(_, consequence)| *consequence)
+}
+
+/// A plugin that is enabled at a point which it does not extend would be left out in silence.
+fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
+    for (point, set) in sets(plugins) {
+        if let Some(plugin) = set.enabled.iter().find(|plugin| !points.has(point, &plugin.name)) {
+            bail!("plugin {:?} does not extend {point}", plugin.name);
         }
     }
     Ok(())
@@ -78,7 +101,9 @@ fn build(
     check_names(&config.plugins, &known)?;
     let mut args: HashMap<&str, &Value> = HashMap::new();
     for entry in &config.plugin_config {
-        if !known.contains(entry.name.as_str()) {
+        if let Some(consequence) = missing(&entry.name) {
+            tracing::warn!(plugin = entry.name, "pluginConfig has no effect: {consequence}");
+        } else if !known.contains(entry.name.as_str()) {
             bail!("pluginConfig names plugin {:?}, which is not known{}", entry.name, hint(&entry.name, &known));
         }
         args.insert(&entry.name, &entry.args);
@@ -91,6 +116,7 @@ fn build(
     }
     points.add(VolumeBinder::with(client.clone(), Arc::clone(cluster)));
     points.add(DefaultBinder::with(client.clone()));
+    check_points(&config.plugins, &points)?;
     points.retain(|point, name| keeps(&config.plugins, point, name));
     for (name, weight) in &weights {
         let given = |set: &PluginSet| {
@@ -154,6 +180,8 @@ mod tests {
         let made = from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]").unwrap();
         assert!(made[0].points.post_filter.is_empty());
         assert!(from("{}").unwrap()[0].points.filter.len() > 8);
+        // A plugin that is not there can be switched off.
+        from("profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]").unwrap();
     }
 
     #[test]
@@ -161,6 +189,8 @@ mod tests {
         for (text, want) in [
             ("profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]", "Nope"),
             ("profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]", "queueSort"),
+            ("profiles: [{plugins: {filter: {enabled: [{name: VolumeZone}]}}}]", "zone labels"),
+            ("profiles: [{plugins: {filter: {enabled: [{name: ImageLocality}]}}}]", "does not extend filter"),
             ("profiles: [{}, {}]", "two profiles"),
             ("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]}]", "\"X\""),
         ] {

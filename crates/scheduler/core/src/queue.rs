@@ -1,12 +1,17 @@
 //! Pods that wait for a node.
 //!
-//! A pod is active (to be tried next), backing off (tried lately), unschedulable (until something changes
-//! that may help it), gated (not to be tried) or in flight (being tried). Unschedulable pods are woken by
-//! cluster events that one of the plugins which rejected them says may help, and after five minutes at the
-//! latest. Pods that back off are tried early when there is nothing else to do, unless they failed with an
-//! error. Whoever waits in [`Queue::next`] sleeps until the earliest of these times: nothing polls.
+//! A pod is active (to be tried next), backing off (tried lately), unschedulable (until a change may help it), held
+//! (unschedulable while its preemption runs), gated (not to be tried) or in flight (being tried). Unschedulable pods
+//! are woken by cluster events that one of the plugins which rejected them asked for and says may help, and after
+//! five minutes at the latest. Pods that back off are tried early when there is nothing else to do, unless they
+//! failed with an error. [`Queue::next`] sleeps until the earliest of these times: nothing polls.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod in_flight;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,36 +20,18 @@ use scheduler_framework::{ClusterEvent, PodInfo, Rank};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+use state::{NO_PLUGIN, Place, State, Uid, Waiting};
 
-/// What the queue asks the profiles.
+/// Decisions about pods that depend on the profiles.
 pub trait Judge: Send + Sync {
     /// Place of a pod in the queue.
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank;
-    /// Whether a pod may not enter the queue yet.
+    /// Returns true if a pod may not enter the queue yet.
     fn is_gated(&self, pod: &PodInfo) -> bool;
-    /// Whether a change may help a pod that a plugin rejected.
+    /// Returns true if a plugin of any profile wants to see a change.
+    fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool;
+    /// Returns true if a change that the plugin wants to see may help a pod that it rejected.
     fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool;
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Active(Rank),
-    Backoff(Instant),
-    Unschedulable(Instant),
-    Gated,
-    InFlight,
-}
-
-struct Waiting {
-    pod: Arc<PodInfo>,
-    serial: u64,
-    since: i128,
-    attempts: u32,
-    rejected_by: HashSet<&'static str>,
-    errored: bool,
-    tried: Option<Instant>,
-    place: Place,
 }
 
 /// A pod to be tried.
@@ -54,21 +41,19 @@ pub struct Attempt {
     pub pod: Arc<PodInfo>,
     /// How often it was tried, this time included.
     pub attempts: u32,
-    /// When it came (nanoseconds).
-    pub since: i128,
+    /// Time at which the pod first entered the queue (nanoseconds).
+    pub arrived: i128,
 }
 
-#[derive(Default)]
-struct State {
-    pods: HashMap<String, Waiting>,
-    active: BTreeMap<(Rank, u64), String>,
-    backoff: BTreeMap<(Instant, u64), String>,
-    unschedulable: BTreeMap<(Instant, u64), String>,
-    /// Changes since the pod in flight was taken.
-    missed: Vec<ClusterEvent>,
-    in_flight: Option<String>,
-    serial: u64,
-    closed: bool,
+/// The failure of an attempt.
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    /// Plugins that rejected the pod.
+    pub plugins: HashSet<&'static str>,
+    /// An operation failed: the pod is tried again after its back-off, whatever else happens.
+    pub errored: bool,
+    /// A preemption runs for the pod: it is not tried again before [`Queue::release`].
+    pub preempting: bool,
 }
 
 /// Numbers of pods by place.
@@ -84,40 +69,36 @@ pub struct Counts {
     pub gated: usize,
 }
 
+/// Times that pods wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// First back-off.
+    pub first_backoff: Duration,
+    /// Longest back-off.
+    pub longest_backoff: Duration,
+    /// Longest time without an attempt.
+    pub unschedulable: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { first_backoff: seconds(1), longest_backoff: seconds(10), unschedulable: seconds(300) }
+    }
+}
+
 /// The queue.
 pub struct Queue {
     judge: Arc<dyn Judge>,
-    first_backoff: Duration,
-    longest_backoff: Duration,
+    waits: Waits,
     state: Mutex<State>,
     changed: Notify,
 }
 
-impl State {
-    fn set_place(&mut self, uid: &str, place: Place) {
-        let Some(waiting) = self.pods.get_mut(uid) else { return };
-        let serial = waiting.serial;
-        match waiting.place {
-            Place::Active(rank) => drop(self.active.remove(&(rank, serial))),
-            Place::Backoff(until) => drop(self.backoff.remove(&(until, serial))),
-            Place::Unschedulable(until) => drop(self.unschedulable.remove(&(until, serial))),
-            Place::Gated | Place::InFlight => {}
-        }
-        waiting.place = place;
-        match place {
-            Place::Active(rank) => drop(self.active.insert((rank, serial), uid.to_owned())),
-            Place::Backoff(until) => drop(self.backoff.insert((until, serial), uid.to_owned())),
-            Place::Unschedulable(until) => drop(self.unschedulable.insert((until, serial), uid.to_owned())),
-            Place::Gated | Place::InFlight => {}
-        }
-    }
-}
-
 impl Queue {
-    /// An empty queue with its back-off times.
-    pub fn new(judge: Arc<dyn Judge>, first_backoff: Duration, longest_backoff: Duration) -> Self {
-        let (state, changed) = (Mutex::default(), Notify::new());
-        Self { judge, first_backoff, longest_backoff, state, changed }
+    /// Returns an empty queue.
+    pub fn new(judge: Arc<dyn Judge>, waits: Waits) -> Self {
+        Self { judge, waits, state: Mutex::default(), changed: Notify::new() }
     }
 
     fn admitted(&self, waiting: &Waiting) -> Place {
@@ -128,83 +109,118 @@ impl Queue {
         }
     }
 
-    /// A pod without a node came, or changed.
+    fn admit(&self, state: &mut State, uid: &str) {
+        let place = state.pods.get(uid).map(|waiting| self.admitted(waiting));
+        place.into_iter().for_each(|place| state.set_place(uid, place));
+    }
+
+    /// Takes over a pod without a node that is new or changed.
     pub fn set(&self, pod: Arc<PodInfo>, event: Option<ClusterEvent>, now: i128) {
         let mut state = self.state.lock();
-        let uid = pod.uid().to_owned();
+        let uid: Uid = pod.uid().into();
         match state.pods.get_mut(&uid) {
             Some(known) => {
                 known.pod = pod;
-                let place = known.place;
-                match place {
-                    Place::Gated | Place::Active(_) => {
-                        let place = state.pods.get(&uid).map(|known| self.admitted(known));
-                        place.into_iter().for_each(|place| state.set_place(&uid, place));
-                    }
-                    Place::Unschedulable(_) => {
+                match known.place {
+                    Place::Gated | Place::Active(_) => self.admit(&mut state, &uid),
+                    Place::Unschedulable(_) | Place::Held { .. } => {
                         if let Some(event) = event {
                             self.consider(&mut state, &uid, &event);
                         }
                     }
-                    Place::InFlight => state.missed.extend(event),
+                    Place::InFlight => known.updates.extend(event),
                     Place::Backoff(_) => {}
                 }
             }
-            None => {
-                state.serial += 1;
-                let waiting = Waiting {
-                    pod,
-                    serial: state.serial,
-                    since: now,
-                    attempts: 0,
-                    rejected_by: HashSet::new(),
-                    errored: false,
-                    tried: None,
-                    place: Place::Gated,
-                };
-                let place = self.admitted(&waiting);
-                state.pods.insert(uid.clone(), waiting);
-                state.set_place(&uid, place);
-            }
+            None => self.insert(&mut state, uid, pod, now),
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// A pod is gone or has a node.
+    fn insert(&self, state: &mut State, uid: Uid, pod: Arc<PodInfo>, now: i128) {
+        state.serial += 1;
+        let waiting = Waiting {
+            pod,
+            serial: state.serial,
+            arrived: now,
+            since: now,
+            attempts: 0,
+            rejected_by: HashSet::new(),
+            errored: false,
+            tried: None,
+            place: Place::Gated,
+            updates: Vec::new(),
+        };
+        state.pods.insert(uid.clone(), waiting);
+        self.admit(state, &uid);
+    }
+
+    /// Drops a pod that was deleted or has a node.
     pub fn remove(&self, uid: &str) {
         let mut state = self.state.lock();
         state.set_place(uid, Place::Gated);
+        state.in_flight.forget(uid);
         state.pods.remove(uid);
     }
 
-    /// Something changed in the cluster.
+    /// Wakes the pods that a change of the cluster may help.
     pub fn event(&self, event: ClusterEvent) {
+        self.wake(event, None);
+    }
+
+    /// Wakes the pods that a change may help, except the pod that caused it.
+    pub fn event_for_others(&self, uid: &str, event: ClusterEvent) {
+        self.wake(event, Some(uid));
+    }
+
+    fn wake(&self, event: ClusterEvent, except: Option<&str>) {
         let mut state = self.state.lock();
-        let waiting: Vec<String> = state.unschedulable.values().cloned().collect();
-        let mut woken = false;
-        for uid in waiting {
-            woken |= self.consider(&mut state, &uid, &event);
+        let helped = self.helped(&state, &event, except);
+        for uid in &helped {
+            self.retry(&mut state, uid);
         }
-        if state.in_flight.is_some() {
-            state.missed.push(event);
-        }
+        state.in_flight.record(event);
         drop(state);
-        if woken {
+        if !helped.is_empty() {
             self.changed.notify_one();
         }
     }
 
-    /// Wakes an unschedulable pod if the change may help it.
-    fn consider(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
-        let Some(waiting) = state.pods.get(uid) else { return false };
-        let helped = waiting.rejected_by.is_empty()
-            || waiting.rejected_by.iter().any(|plugin| self.judge.hint(plugin, &waiting.pod, event));
-        if helped {
-            let place = self.retry_place(waiting);
-            state.set_place(uid, place);
+    /// Pods that a change may help, by the plugins that asked for its kind.
+    fn helped(&self, state: &State, event: &ClusterEvent, except: Option<&str>) -> Vec<Uid> {
+        let mut helped = Vec::new();
+        for (plugin, uids) in &state.rejected {
+            if uids.is_empty() || *plugin != NO_PLUGIN && !self.judge.listens(plugin, event) {
+                continue;
+            }
+            let hint = |uid: &Uid| {
+                *plugin == NO_PLUGIN
+                    || state.pods.get(uid).is_some_and(|waiting| self.judge.hint(plugin, &waiting.pod, event))
+            };
+            helped.extend(uids.iter().filter(|uid| Some(&***uid) != except && hint(uid)).cloned());
         }
         helped
+    }
+
+    /// Wakes one pod that waits if the change may help it.
+    fn consider(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
+        let Some(waiting) = state.pods.get(uid) else { return false };
+        let helps = |plugin: &&str| self.judge.listens(plugin, event) && self.judge.hint(plugin, &waiting.pod, event);
+        let helped = waiting.rejected_by.is_empty() || waiting.rejected_by.iter().any(helps);
+        if helped {
+            self.retry(state, uid);
+        }
+        helped
+    }
+
+    fn retry(&self, state: &mut State, uid: &str) {
+        let place = match state.pods.get(uid) {
+            Some(Waiting { place: Place::Held { .. }, .. }) => Place::Held { woken: true },
+            Some(waiting) if matches!(waiting.place, Place::Unschedulable(_)) => self.retry_place(waiting),
+            _ => return,
+        };
+        state.set_place(uid, place);
     }
 
     /// Back-off if it is not over yet, else the active pods.
@@ -218,10 +234,10 @@ impl Queue {
 
     fn backoff(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(30);
-        self.first_backoff.saturating_mul(1 << doublings).min(self.longest_backoff)
+        self.waits.first_backoff.saturating_mul(1 << doublings).min(self.waits.longest_backoff)
     }
 
-    /// The next pod to try; [`Queue::reject`] or [`Queue::settle`] must follow. None once closed.
+    /// Waits for the next pod to try; [`Queue::reject`] or [`Queue::settle`] must follow. None once closed.
     pub async fn next(&self) -> Option<Attempt> {
         loop {
             let changed = self.changed.notified();
@@ -246,70 +262,88 @@ impl Queue {
         }
     }
 
-    /// Activates what is due; gives the time of the next.
+    /// Activates the pods that are due and returns the time of the next.
     fn promote(&self, state: &mut State, now: Instant) -> Option<Instant> {
-        let due = |list: &BTreeMap<(Instant, u64), String>| {
+        let due = |list: &BTreeMap<(Instant, u64), Uid>| {
             list.range(..=(now, u64::MAX)).map(|(_, uid)| uid.clone()).collect::<Vec<_>>()
         };
         let (back, stale) = (due(&state.backoff), due(&state.unschedulable));
         for uid in back.into_iter().chain(stale) {
-            let place = state.pods.get(&uid).map(|waiting| self.admitted(waiting));
-            place.into_iter().for_each(|place| state.set_place(&uid, place));
+            self.admit(state, &uid);
         }
         if state.active.is_empty() {
             let early = state.backoff.values().find(|uid| state.pods.get(*uid).is_some_and(|pod| !pod.errored));
             if let Some(uid) = early.cloned() {
-                let place = state.pods.get(&uid).map(|waiting| self.admitted(waiting));
-                place.into_iter().for_each(|place| state.set_place(&uid, place));
+                self.admit(state, &uid);
             }
         }
-        let first = |list: &BTreeMap<(Instant, u64), String>| list.keys().next().map(|(when, _)| *when);
+        let first = |list: &BTreeMap<(Instant, u64), Uid>| list.keys().next().map(|(when, _)| *when);
         first(&state.backoff).into_iter().chain(first(&state.unschedulable)).min()
     }
 
     fn take(&self, state: &mut State) -> Option<Attempt> {
         let uid = state.active.values().next()?.clone();
         state.set_place(&uid, Place::InFlight);
-        state.missed.clear();
-        state.in_flight = Some(uid.clone());
+        state.in_flight.start(&uid);
         let waiting = state.pods.get_mut(&uid)?;
         waiting.attempts = waiting.attempts.saturating_add(1);
         waiting.tried = Some(Instant::now());
-        Some(Attempt { pod: Arc::clone(&waiting.pod), attempts: waiting.attempts, since: waiting.since })
+        waiting.updates.clear();
+        Some(Attempt { pod: Arc::clone(&waiting.pod), attempts: waiting.attempts, arrived: waiting.arrived })
     }
 
-    /// The pod found no node because of these plugins; with `errored`, something failed.
+    /// Takes back a pod whose attempt failed at `now` (nanoseconds).
     ///
     /// Changes that came while it was tried are considered as if they came now.
-    pub fn reject(&self, uid: &str, plugins: HashSet<&'static str>, errored: bool) {
+    pub fn reject(&self, uid: &str, failure: Failure, now: i128) {
         let mut state = self.state.lock();
-        let missed = if state.in_flight.as_deref() == Some(uid) {
-            state.in_flight = None;
-            std::mem::take(&mut state.missed)
-        } else {
-            Vec::new()
-        };
+        let mut missed = state.in_flight.finish(uid);
+        // Out of the index of rejected pods before the rejecting plugins change.
+        state.set_place(uid, Place::InFlight);
         let Some(waiting) = state.pods.get_mut(uid) else { return };
+        missed.append(&mut waiting.updates);
         waiting.tried = Some(Instant::now());
-        waiting.rejected_by = plugins;
-        waiting.errored = errored;
-        let place =
-            if errored { self.retry_place(waiting) } else { Place::Unschedulable(Instant::now() + LONGEST_WAIT) };
+        waiting.since = now;
+        waiting.rejected_by = failure.plugins;
+        waiting.errored = failure.errored;
+        let place = match failure {
+            Failure { errored: true, .. } => self.retry_place(waiting),
+            Failure { preempting: true, .. } => Place::Held { woken: false },
+            _ => Place::Unschedulable(Instant::now() + self.waits.unschedulable),
+        };
         state.set_place(uid, place);
-        if !errored {
+        if !failure.errored {
             let _ = missed.iter().any(|event| self.consider(&mut state, uid, event));
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// The pod has a node and is being bound; it stays known until the binding is seen.
-    pub fn settle(&self, uid: &str) {
+    /// Ends the hold of a pod whose preemption has ended. With `retry`, the preemption failed: the pod is tried again
+    /// without waiting for a change.
+    pub fn release(&self, uid: &str, retry: bool) {
         let mut state = self.state.lock();
-        if state.in_flight.as_deref() == Some(uid) {
-            state.in_flight = None;
-            state.missed.clear();
+        let Some(Waiting { place: Place::Held { woken }, .. }) = state.pods.get(uid) else { return };
+        let wake = retry || *woken;
+        state.set_place(uid, Place::Unschedulable(Instant::now() + self.waits.unschedulable));
+        if wake {
+            self.retry(&mut state, uid);
         }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Has an unschedulable pod tried again, as after a change that helps it.
+    pub fn activate(&self, uid: &str) {
+        let mut state = self.state.lock();
+        self.retry(&mut state, uid);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Ends the attempt of a pod that is being bound; it stays known until the binding is seen.
+    pub fn settle(&self, uid: &str) {
+        self.state.lock().in_flight.forget(uid);
     }
 
     /// The pod as it is known now.
@@ -320,11 +354,15 @@ impl Queue {
     /// How many pods there are where.
     pub fn counts(&self) -> Counts {
         let state = self.state.lock();
-        let gated = state.pods.values().filter(|waiting| waiting.place == Place::Gated).count();
+        let (mut gated, mut held) = (0, 0);
+        for waiting in state.pods.values() {
+            gated += usize::from(waiting.place == Place::Gated);
+            held += usize::from(matches!(waiting.place, Place::Held { .. }));
+        }
         Counts {
             active: state.active.len(),
             backoff: state.backoff.len(),
-            unschedulable: state.unschedulable.len(),
+            unschedulable: state.unschedulable.len() + held,
             gated,
         }
     }
@@ -332,13 +370,11 @@ impl Queue {
     /// Puts the pods in flight back, for a new term after a lost lease.
     pub fn recover(&self) {
         let mut state = self.state.lock();
-        state.in_flight = None;
-        let in_flight = |waiting: &&Waiting| waiting.place == Place::InFlight;
-        let uids: Vec<String> =
-            state.pods.values().filter(in_flight).map(|waiting| waiting.pod.uid().to_owned()).collect();
+        state.in_flight.clear();
+        let in_flight = state.pods.iter().filter(|(_, waiting)| waiting.place == Place::InFlight);
+        let uids: Vec<Uid> = in_flight.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
-            let place = state.pods.get(&uid).map(|waiting| self.admitted(waiting));
-            place.into_iter().for_each(|place| state.set_place(&uid, place));
+            self.admit(&mut state, &uid);
         }
     }
 
@@ -347,98 +383,5 @@ impl Queue {
         self.state.lock().closed = true;
         self.changed.notify_waiters();
         self.changed.notify_one();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use serde_json::json;
-
-    /// Higher priority first; gated by a scheduling gate; only deleted pods help.
-    struct Simple;
-
-    impl Judge for Simple {
-        fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
-            Rank(-i64::from(pod.priority()), since)
-        }
-
-        fn is_gated(&self, pod: &PodInfo) -> bool {
-            pod.spec().is_some_and(|spec| spec.scheduling_gates.is_some())
-        }
-
-        fn hint(&self, _: &str, _: &PodInfo, event: &ClusterEvent) -> bool {
-            matches!(event, ClusterEvent::AssignedPodDeleted(_))
-        }
-    }
-
-    fn pod(name: &str, priority: i32, gated: bool) -> Arc<PodInfo> {
-        let mut object =
-            json!({"metadata": {"name": name, "uid": name}, "spec": {"priority": priority, "containers": []}});
-        if gated {
-            object["spec"]["schedulingGates"] = json!([{"name": "g"}]);
-        }
-        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
-    }
-
-    fn queue() -> Queue {
-        Queue::new(Arc::new(Simple), Duration::from_millis(50), Duration::from_secs(1))
-    }
-
-    async fn next(queue: &Queue) -> String {
-        let attempt = tokio::time::timeout(Duration::from_secs(5), queue.next()).await.unwrap().unwrap();
-        attempt.pod.name().to_owned()
-    }
-
-    fn deleted() -> ClusterEvent {
-        ClusterEvent::AssignedPodDeleted(Arc::default())
-    }
-
-    #[tokio::test]
-    async fn order_and_gates() {
-        let queue = queue();
-        queue.set(pod("low", 0, false), None, 1);
-        queue.set(pod("late", 0, false), None, 2);
-        queue.set(pod("high", 5, false), None, 3);
-        queue.set(pod("held", 9, true), None, 0);
-        for want in ["high", "low", "late"] {
-            assert_eq!(next(&queue).await, want);
-            queue.settle(want);
-        }
-        assert_eq!(queue.counts().gated, 1);
-        queue.set(pod("held", 9, false), None, 4);
-        assert_eq!(next(&queue).await, "held");
-    }
-
-    #[tokio::test]
-    async fn rejected_pods_wait_for_a_change_that_helps() {
-        let queue = queue();
-        queue.set(pod("p", 0, false), None, 1);
-        assert_eq!(next(&queue).await, "p");
-        queue.reject("p", ["Fit"].into(), false);
-        queue.event(ClusterEvent::NamespaceChanged);
-        assert_eq!(queue.counts().unschedulable, 1);
-        queue.event(deleted());
-        assert_eq!(queue.counts().unschedulable, 0);
-        assert_eq!(next(&queue).await, "p");
-        // A change during the attempt is not lost.
-        queue.event(deleted());
-        queue.reject("p", ["Fit"].into(), false);
-        assert_eq!(next(&queue).await, "p");
-        queue.remove("p");
-        queue.reject("p", ["Fit"].into(), false);
-        assert_eq!(queue.counts(), Counts::default());
-    }
-
-    #[tokio::test]
-    async fn errors_back_off() {
-        let queue = queue();
-        queue.set(pod("p", 0, false), None, 1);
-        assert_eq!(next(&queue).await, "p");
-        queue.reject("p", HashSet::new(), true);
-        let before = Instant::now();
-        assert_eq!(next(&queue).await, "p");
-        assert!(before.elapsed() >= Duration::from_millis(45));
     }
 }

@@ -17,10 +17,11 @@ use crate::flags::Flags;
 use crate::handlers::{self, Watched};
 use crate::health::{self, Shown};
 use crate::metrics::Numbers;
+use crate::nominated::NominationIndex;
 use crate::outcome::Writer;
 use crate::profiles::{DEFAULT_NAME, profiles};
-use crate::queue::{Judge, Queue};
-use crate::scheduler::{Nominated, Profiles, Scheduler};
+use crate::queue::{Judge, Queue, Waits};
+use crate::scheduler::{Profiles, Scheduler};
 
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -58,19 +59,26 @@ fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderC
     Ok(Some(lease))
 }
 
-fn build(config: &Configuration, client: &Client, view: &Arc<View>) -> anyhow::Result<Arc<Scheduler>> {
+fn build(
+    config: &Configuration,
+    waits: Waits,
+    client: &Client,
+    view: &Arc<View>,
+    tasks: &Tasks,
+) -> anyhow::Result<Arc<Scheduler>> {
     let cluster: Arc<dyn Cluster> = Arc::clone(view) as Arc<dyn Cluster>;
     let made = Arc::new(Profiles(profiles(config, client, &cluster)?));
     let name = made.0.first().map_or(DEFAULT_NAME, |profile| &profile.name).to_owned();
     let events = Recorder::new(client.clone(), name.clone(), "");
-    let (first, longest) = config.backoff();
     Ok(Arc::new(Scheduler {
         cache: Default::default(),
-        queue: Queue::new(Arc::clone(&made) as Arc<dyn Judge>, first, longest),
-        nominations: Nominated::default(),
+        queue: Queue::new(Arc::clone(&made) as Arc<dyn Judge>, waits),
+        nominations: NominationIndex::default(),
         profiles: made,
+        waiting: view.waiting_pods(),
         writer: Writer { client: client.clone(), events, name },
         numbers: Numbers::new(),
+        tasks: tasks.clone(),
     }))
 }
 
@@ -85,24 +93,26 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
         None => client.clone(),
     };
     let view = Arc::new(View::default());
-    let scheduler = build(&config, &client, &view)?;
     let tasks = Tasks::new(shutdown.clone());
+    let waits = config.waits(flags.pod_max_in_unschedulable_pods_duration);
+    let scheduler = build(&config, waits, &client, &view, &tasks)?;
     let woken = Arc::clone(&scheduler);
     view.fill(&client, &tasks, move || woken.queue.event(ClusterEvent::StorageChanged));
     let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
-    health::serve(&flags, shown(&scheduler, &watched, reviews), &tasks).await?;
+    let open = flags.authorization_always_allow_paths.clone();
+    health::serve(&flags, shown(&scheduler, &watched, reviews, open), &tasks).await?;
     work(&client, lease, &scheduler, &watched, &shutdown).await;
     scheduler.queue.close();
-    tasks.wait(DRAIN).await;
-    Ok(())
+    Ok(tasks.finish(DRAIN).await?)
 }
 
-fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, reviews: Client) -> Shown {
+fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, reviews: Client, open: Vec<String>) -> Shown {
     let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
     Shown {
         reviews,
         metrics: Box::new(move || scheduler.numbers.encode(scheduler.queue.counts())),
         ready: Box::new(move || watched.has_synced()),
+        open,
     }
 }
 

@@ -23,7 +23,9 @@ const FEWEST_NODES_TO_FIND: usize = 100;
 pub trait Nominations {
     /// Those nominated to a node.
     fn on(&self, node: &str) -> Vec<Arc<PodInfo>>;
-    /// Whether there are none at all.
+    /// The node that a pod is nominated to.
+    fn node_of(&self, uid: &str) -> Option<Arc<str>>;
+    /// Returns true if there are none at all.
     fn is_empty(&self) -> bool;
 }
 
@@ -33,6 +35,10 @@ pub struct NoNominations;
 impl Nominations for NoNominations {
     fn on(&self, _node: &str) -> Vec<Arc<PodInfo>> {
         Vec::new()
+    }
+
+    fn node_of(&self, _uid: &str) -> Option<Arc<str>> {
+        None
     }
 
     fn is_empty(&self) -> bool {
@@ -53,6 +59,11 @@ impl<'a> Feasibility<'a> {
     /// Filters over a snapshot.
     pub fn new(profile: &'a Profile, snapshot: &'a Snapshot, nominations: &'a dyn Nominations) -> Self {
         Self { profile, snapshot, nominations }
+    }
+
+    /// The node that a pod is nominated to, in memory: its status follows later.
+    pub fn nominated_node(&self, pod: &PodInfo) -> Option<Arc<str>> {
+        self.nominations.node_of(pod.uid())
     }
 
     /// Runs the filters as they stand.
@@ -224,7 +235,7 @@ fn find(
     let all = snapshot.nodes.len();
     let mut found = Found::default();
     // The node that room was made on comes first: it is why the room was made.
-    let nominated = pod.nominated_node().and_then(|name| snapshot.node(name));
+    let nominated = feasibility.nominated_node(pod).and_then(|name| snapshot.node(&name));
     if let Some(node) = nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
         && feasibility.check(state, pod, node).is_ok()
     {

@@ -15,10 +15,11 @@ mod resources;
 pub mod selector;
 mod snapshot;
 mod state;
+mod waiting;
 
 pub use diagnosis::{Code, Diagnosis, Rejection};
-pub use event::ClusterEvent;
-pub use node::{HostPort, ImageState, NodeInfo, PortTable};
+pub use event::{ClusterEvent, EventKind};
+pub use node::{HostPort, ImageState, Images, NodeInfo, PortTable};
 pub use plugin::{
     Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter, PostFilterOutcome, PreBind,
     PreEnqueue, PreFilter, PreFilterOutcome, PreScore, QueueSort, Rank, Reserve, Score,
@@ -28,6 +29,7 @@ pub use profile::{Points, Profile, Weighted};
 pub use resources::Resources;
 pub use snapshot::{ClaimView, Cluster, Snapshot};
 pub use state::CycleState;
+pub use waiting::{Wait, WaitingPods};
 
 /// Highest score that a plugin gives a node after normalisation.
 pub const MAX_NODE_SCORE: i64 = 100;

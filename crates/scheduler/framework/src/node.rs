@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1::{Node, PodSpec, Taint};
 
@@ -72,7 +73,7 @@ impl PortTable {
         }
     }
 
-    /// Whether the port clashes with one that is taken.
+    /// Returns true if the port clashes with one that is taken.
     pub fn clashes(&self, port: &HostPort) -> bool {
         self.0.get(&port.port).is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
     }
@@ -84,6 +85,9 @@ pub struct ImageState {
     /// Bytes.
     pub size: i64,
 }
+
+/// Images by name.
+pub type Images = HashMap<Arc<str>, ImageState>;
 
 /// A node and the pods on it.
 #[derive(Clone, Debug, Default)]
@@ -107,15 +111,31 @@ pub struct NodeInfo {
     /// Ports that are taken.
     pub ports: PortTable,
     /// Images by name.
-    pub images: Arc<HashMap<String, ImageState>>,
+    pub images: Arc<Images>,
     /// Claims in use, as `namespace/name`, with their number of pods.
     pub claims: HashMap<String, usize>,
+    /// Changes with the node and its pods, and is never the same for two states. 0 for a node without pods.
+    pub generation: u64,
+}
+
+/// Returns a number that was not returned before.
+fn next_generation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl NodeInfo {
     /// A node without pods.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Returns a node as hints see it: without pods and images.
+    pub fn bare(node: Arc<Node>) -> Self {
+        let mut info = Self::new(node.metadata.name.as_deref().unwrap_or_default());
+        info.allocatable = Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
+        info.node = Some(node);
+        info
     }
 
     /// Takes over a node object.
@@ -125,10 +145,11 @@ impl NodeInfo {
         let images = status.and_then(|status| status.images.as_deref()).unwrap_or_default();
         let by_name = images.iter().flat_map(|image| {
             let state = ImageState { size: image.size_bytes.unwrap_or(0) };
-            image.names.iter().flatten().map(move |name| (name.clone(), state))
+            image.names.iter().flatten().map(move |name| (Arc::from(name.as_str()), state))
         });
         self.images = Arc::new(by_name.collect());
         self.node = Some(node);
+        self.generation = next_generation();
     }
 
     /// Puts a pod on the node.
@@ -142,12 +163,14 @@ impl NodeInfo {
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
         self.pods.push(pod);
+        self.generation = next_generation();
     }
 
     /// Takes a pod off the node; gives it if it was there.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|pod| pod.uid() == uid)?;
         let pod = self.pods.swap_remove(at);
+        self.generation = next_generation();
         self.requested.subtract(&pod.requests);
         self.non_zero.subtract(&pod.non_zero);
         pod.host_ports.iter().for_each(|port| self.ports.remove(port));
@@ -180,7 +203,7 @@ impl NodeInfo {
         spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
     }
 
-    /// Whether it is cordoned.
+    /// Returns true if it is cordoned.
     pub fn is_unschedulable(&self) -> bool {
         let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
         spec.and_then(|spec| spec.unschedulable).unwrap_or(false)

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cycle::Feasibility;
 use crate::diagnosis::{Diagnosis, Rejection};
-use crate::event::ClusterEvent;
+use crate::event::{ClusterEvent, EventKind};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::profile::Points;
@@ -34,7 +34,12 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Registers it with each extension point that it implements.
     fn extend(self: Arc<Self>, points: &mut Points);
 
-    /// Whether a change may make room for a pod that this plugin rejected. True when in doubt.
+    /// Kinds of changes that may help a pod that this plugin rejected; [`Plugin::hint`] sees no others.
+    fn events(&self) -> &'static [EventKind] {
+        EventKind::ALL
+    }
+
+    /// Returns true if a change may make room for a pod that this plugin rejected. True when in doubt.
     fn hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
         true
     }
@@ -46,7 +51,7 @@ pub struct Rank(pub i64, pub i128);
 
 /// Orders the queue.
 pub trait QueueSort: Send + Sync {
-    /// Place of a pod that came at `since` (nanoseconds).
+    /// Returns the place of a pod that entered the queue, or was last tried, at `since` (nanoseconds).
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank;
 }
 
@@ -148,7 +153,7 @@ pub trait Reserve: Send + Sync {
 pub enum PermitOutcome {
     /// Bind.
     Allow,
-    /// Wait at most so long for somebody to allow it.
+    /// Wait at most so long for the plugin to allow it through [`crate::WaitingPods`]; then it is rejected.
     Wait(Duration),
     /// Do not bind.
     Reject(Rejection),

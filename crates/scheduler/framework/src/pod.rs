@@ -43,7 +43,7 @@ impl AffinityTerm {
         }
     }
 
-    /// Whether the term speaks of this pod. `namespaces` gives the labels of namespaces.
+    /// Returns true if the term speaks of this pod. `namespaces` gives the labels of namespaces.
     pub fn matches(&self, pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let here = self.namespaces.iter().any(|name| name == namespace)
@@ -178,7 +178,7 @@ impl PodInfo {
         status.nominated_node_name.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// Whether it has affinity of any sort to other pods.
+    /// Returns true if it has affinity of any sort to other pods.
     pub fn has_affinity(&self) -> bool {
         !(self.required_affinity.is_empty()
             && self.required_anti_affinity.is_empty()

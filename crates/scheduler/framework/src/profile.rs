@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::ClusterEvent;
+use crate::event::{ClusterEvent, EventKind};
 use crate::plugin::{
     Bind, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
     Score,
@@ -19,7 +19,13 @@ pub struct Weighted<P: ?Sized> {
     pub plugin: Arc<P>,
 }
 
-type Hint = Box<dyn Fn(&PodInfo, &ClusterEvent) -> bool + Send + Sync>;
+type Hint = dyn Fn(&PodInfo, &ClusterEvent) -> bool + Send + Sync;
+
+struct Hints {
+    name: &'static str,
+    kinds: &'static [EventKind],
+    hint: Box<Hint>,
+}
 
 macro_rules! points {
     ($($(#[$doc:meta])* $field:ident: $point:ident),* $(,)?) => {
@@ -27,7 +33,7 @@ macro_rules! points {
         #[derive(Default)]
         pub struct Points {
             $($(#[$doc])* pub $field: Vec<Weighted<dyn $point>>,)*
-            hints: Vec<(&'static str, Hint)>,
+            hints: Vec<Hints>,
         }
 
         impl Points {
@@ -42,6 +48,11 @@ macro_rules! points {
             /// Drops plugins from the points that `keep` (point, plugin) refuses.
             pub fn retain(&mut self, keep: impl Fn(&'static str, &'static str) -> bool) {
                 $(self.$field.retain(|entry| keep(stringify!($field), entry.name));)*
+            }
+
+            /// Returns true if a plugin extends a point.
+            pub fn has(&self, point: &str, plugin: &str) -> bool {
+                $(point == stringify!($field) && self.$field.iter().any(|entry| entry.name == plugin) ||)* false
             }
         }
     };
@@ -79,7 +90,8 @@ impl Points {
     pub fn add<P: Plugin>(&mut self, plugin: P) {
         let plugin = Arc::new(plugin);
         let hinting = Arc::clone(&plugin);
-        self.hints.push((P::NAME, Box::new(move |pod, event| hinting.hint(pod, event))));
+        let hint = Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.hint(pod, event));
+        self.hints.push(Hints { name: P::NAME, kinds: plugin.events(), hint });
         plugin.extend(self);
     }
 
@@ -90,10 +102,16 @@ impl Points {
         }
     }
 
-    /// Whether a change may help a pod that the named plugin rejected.
+    /// Returns true if a change may help a pod that the named plugin rejected.
     pub fn hint(&self, name: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let known = self.hints.iter().find(|(known, _)| *known == name);
-        known.is_none_or(|(_, hint)| hint(pod, event))
+        let known = self.hints.iter().find(|known| known.name == name);
+        known.is_none_or(|known| (known.hint)(pod, event))
+    }
+
+    /// Returns true if the named plugin wants to see a change. Asked once a change, and [`Points::hint`] once a pod.
+    pub fn listens(&self, name: &str, event: &ClusterEvent) -> bool {
+        let known = self.hints.iter().find(|known| known.name == name);
+        known.is_none_or(|known| known.kinds.iter().any(|kind| event.is(*kind)))
     }
 }
 

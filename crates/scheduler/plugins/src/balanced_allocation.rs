@@ -1,4 +1,4 @@
-//! NodeResourcesBalancedAllocation: nodes whose resources would be used evenly are better.
+//! NodeResourcesBalancedAllocation: nodes on which the pod makes the use of resources more even are better.
 
 use std::sync::Arc;
 
@@ -43,6 +43,20 @@ fn spread(shares: &[f64]) -> f64 {
     }
 }
 
+impl BalancedAllocation {
+    /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for even use.
+    fn balance(&self, pod: &PodInfo, node: &NodeInfo, more: impl Fn(&str) -> i64) -> i64 {
+        let share = |name: &String| {
+            let all = node.allocatable.get(name);
+            let counts = matches!(name.as_str(), "cpu" | "memory") || pod.requests.get(name) > 0;
+            let used = node.requested.get(name).saturating_add(more(name));
+            (all > 0 && counts).then(|| (used as f64 / all as f64).min(1.0))
+        };
+        let shares: Vec<f64> = self.resources.iter().filter_map(share).collect();
+        ((1.0 - spread(&shares)) * MAX_NODE_SCORE as f64) as i64
+    }
+}
+
 impl PreScore for BalancedAllocation {
     /// A pod that asks for nothing changes no balance.
     fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
@@ -51,14 +65,12 @@ impl PreScore for BalancedAllocation {
 }
 
 impl Score for BalancedAllocation {
+    /// 75 if the pod changes nothing, up to 100 if it evens the use out, down to 50 if it tips it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let share = |name: &String| {
-            let all = node.allocatable.get(name);
-            let used = node.requested.get(name).saturating_add(pod.requests.get(name));
-            (all > 0).then(|| (used as f64 / all as f64).min(1.0))
-        };
-        let shares: Vec<f64> = self.resources.iter().filter_map(share).collect();
-        ((1.0 - spread(&shares)) * MAX_NODE_SCORE as f64) as i64
+        let before = self.balance(pod, node, |_| 0);
+        let after = self.balance(pod, node, |name| pod.requests.get(name));
+        let half = MAX_NODE_SCORE / 2;
+        half + (half + after - before) / 2
     }
 }
 
@@ -70,11 +82,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn even_use_is_best() {
+    fn score_is_the_change_of_balance() {
         let plugin = BalancedAllocation::new(&Value::Null, &nothing()).unwrap();
-        let node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000"}));
-        let score = |pod: PodInfo| plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());
-        assert_eq!(score(asking("p", 2000, 500)), 100);
-        assert_eq!(score(asking("p", 4000, 0)), 50);
+        let cases = [
+            // Even stays even; all of one resource; a lopsided node is evened out.
+            ((0, 0), (2000, 500), 75),
+            ((0, 0), (4000, 0), 50),
+            ((2000, 0), (0, 500), 87),
+        ];
+        for (used, wanted, want) in cases {
+            let mut node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000"}));
+            node.add_pod(Arc::new(asking("before", used.0, used.1)));
+            let pod = asking("p", wanted.0, wanted.1);
+            let got = plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());
+            assert_eq!(got, want, "{used:?} {wanted:?}");
+        }
     }
 }

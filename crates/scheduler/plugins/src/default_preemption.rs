@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use scheduler_framework::cycle::Feasibility;
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, Diagnosis, Eviction, NodeInfo, Plugin, PodInfo, Points, PostFilter,
-    PostFilterOutcome, Rejection,
+    Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, NodeInfo, Plugin, PodInfo, Points,
+    PostFilter, PostFilterOutcome, Rejection,
 };
 use serde_json::Value;
 
@@ -45,6 +45,10 @@ impl Plugin for DefaultPreemption {
         points.post_filter(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::AssignedPodDeleted]
+    }
+
     fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         matches!(event, ClusterEvent::AssignedPodDeleted(_))
     }
@@ -60,14 +64,24 @@ fn ineligible(pod: &PodInfo, diagnosis: &Diagnosis, feasibility: &Feasibility<'_
     if policy == Some("Never") {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    let node = feasibility.snapshot.node(pod.nominated_node()?)?;
+    // In memory: the status may not name the node yet.
+    let node = feasibility.snapshot.node(&feasibility.nominated_node(pod)?)?;
     let hopeless = diagnosis.rejections.get(&node.name).map(|rejection| rejection.code);
     if hopeless == Some(Code::UnschedulableAndUnresolvable) {
         return None;
     }
-    let leaving =
-        |other: &Arc<PodInfo>| other.pod.metadata.deletion_timestamp.is_some() && other.priority() < pod.priority();
+    let leaving = |other: &Arc<PodInfo>| other.priority() < pod.priority() && is_preempted(other);
     node.pods.iter().any(leaving).then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+/// Returns true if a pod is being deleted to make room, and not for another reason.
+fn is_preempted(pod: &PodInfo) -> bool {
+    let conditions = pod.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let disrupted = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget");
+    pod.pod.metadata.deletion_timestamp.is_some()
+        && disrupted.is_some_and(|condition| {
+            condition.status == "True" && condition.reason.as_deref() == Some("PreemptionByScheduler")
+        })
 }
 
 impl DefaultPreemption {
@@ -123,7 +137,8 @@ impl PostFilter for DefaultPreemption {
         if let Some(why) = ineligible(pod, diagnosis, feasibility) {
             return said(why, None);
         }
-        let clear = pod.nominated_node().map(|_| String::new());
+        let nominated = feasibility.nominated_node(pod).is_some() || pod.nominated_node().is_some();
+        let clear = nominated.then(String::new);
         let all = feasibility.snapshot.nodes.len();
         let helpful = |node: &&Arc<NodeInfo>| {
             diagnosis.rejections.get(&node.name).is_some_and(|rejection| rejection.code == Code::Unschedulable)

@@ -38,8 +38,8 @@ impl Score for ImageLocality {
             containers += 1;
             let Some(image) = &container.image else { continue };
             let name = normalized(image);
-            let Some(state) = node.images.get(&name) else { continue };
-            let having = snapshot.image_spread.get(&name).copied().unwrap_or(0);
+            let Some(state) = node.images.get(name.as_str()) else { continue };
+            let having = snapshot.image_spread.get(name.as_str()).copied().unwrap_or(0);
             sum += (state.size as f64 * (having as f64 / nodes as f64)) as i64;
         }
         let most = MOST_PER_CONTAINER * containers.max(1);

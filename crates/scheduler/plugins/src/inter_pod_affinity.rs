@@ -4,14 +4,16 @@
 //! anti-affinity speaks of the pod, pods there that the pod wants, and pods there that it shuns. The filter
 //! only looks counts up.
 
+mod places;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use scheduler_framework::selector::Labels;
+use scheduler_framework::selector::{Labels, labels_match};
 use scheduler_framework::{
-    AffinityTerm, Cluster, ClusterEvent, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points,
-    PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo,
+    Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -19,33 +21,9 @@ const NO_AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
+use places::Places;
+
 type Namespaces = Arc<HashMap<String, Labels>>;
-
-/// Numbers by topology key and value.
-#[derive(Clone, Debug, Default)]
-struct Places(HashMap<String, HashMap<String, i64>>);
-
-impl Places {
-    fn add(&mut self, key: &str, value: &str, by: i64) {
-        let values = match self.0.get_mut(key) {
-            Some(values) => values,
-            None => self.0.entry(key.to_owned()).or_default(),
-        };
-        match values.get_mut(value) {
-            Some(count) => *count += by,
-            None => drop(values.insert(value.to_owned(), by)),
-        }
-    }
-
-    fn get(&self, key: &str, value: &str) -> i64 {
-        self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
-    }
-
-    /// Whether no place has any.
-    fn is_void(&self) -> bool {
-        self.0.values().flat_map(HashMap::values).all(|count| *count <= 0)
-    }
-}
 
 #[derive(Clone, Default)]
 struct Counts {
@@ -68,6 +46,11 @@ fn all_match(terms: &[AffinityTerm], pod: &Pod, namespaces: &HashMap<String, Lab
 }
 
 impl Counts {
+    /// Makes copies cheap.
+    fn freeze(&mut self) {
+        [&mut self.existing, &mut self.wanted, &mut self.shunned].into_iter().for_each(Places::freeze);
+    }
+
     /// Counts `other` on `node` for (or, with -1, against) `pod`.
     fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
         let namespaces = Arc::clone(&self.namespaces);
@@ -111,10 +94,7 @@ impl Counts {
     }
 
     fn is_shunned(&self, node: &NodeInfo) -> bool {
-        self.existing
-            .0
-            .iter()
-            .any(|(key, values)| node.label(key).is_some_and(|value| values.get(value).is_some_and(|count| *count > 0)))
+        self.existing.keys().any(|key| node.label(key).is_some_and(|value| self.existing.get(key, value) > 0))
     }
 }
 
@@ -137,24 +117,39 @@ impl Plugin for InterPodAffinity {
         points.score(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        use EventKind::{AssignedPodAdded, AssignedPodDeleted, AssignedPodUpdated};
+        use EventKind::{NamespaceChanged, NodeAdded, NodeLabels, PodUpdated};
+        &[AssignedPodAdded, AssignedPodUpdated, AssignedPodDeleted, NodeAdded, NodeLabels, PodUpdated, NamespaceChanged]
+    }
+
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let nowhere = HashMap::new();
-        // Namespace selectors are not resolved here: in doubt the pod is tried again.
-        let speaks_of =
-            |term: &AffinityTerm, other: &Pod| term.namespace_selector.is_some() || term.matches(other, &nowhere);
+        let wanted = |other: &PodInfo| {
+            !pod.required_affinity.is_empty() && pod.required_affinity.iter().all(|term| may_match(term, other))
+        };
         match event {
-            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodUpdated { new: other, .. } => {
-                pod.required_affinity.iter().any(|term| speaks_of(term, other))
+            ClusterEvent::AssignedPodAdded(other) => wanted(other),
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                let shunned = |term: &AffinityTerm| may_match(term, old) && !may_match(term, new);
+                wanted(new) && !wanted(old) || pod.required_anti_affinity.iter().any(shunned)
             }
             ClusterEvent::AssignedPodDeleted(other) => {
-                let gone = PodInfo::new(Arc::clone(other));
-                pod.required_anti_affinity.iter().any(|term| speaks_of(term, other))
-                    || gone.required_anti_affinity.iter().any(|term| speaks_of(term, &pod.pod))
-                    || pod.required_affinity.iter().any(|term| speaks_of(term, other))
+                pod.required_anti_affinity.iter().any(|term| may_match(term, other))
+                    || other.required_anti_affinity.iter().any(|term| may_match(term, pod))
+                    || pod.required_affinity.iter().any(|term| may_match(term, other))
             }
-            _ => true,
+            // Places are made of labels alone.
+            ClusterEvent::NodeUpdated { old, new } => old.labels() != new.labels(),
+            ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated { .. } | ClusterEvent::NamespaceChanged => true,
+            _ => false,
         }
     }
+}
+
+/// Returns true if a term may match a pod. Namespace selectors are not resolved: in doubt they match.
+fn may_match(term: &AffinityTerm, other: &PodInfo) -> bool {
+    let here = term.namespaces.iter().any(|name| name == other.namespace()) || term.namespace_selector.is_some();
+    here && labels_match(term.selector.as_ref(), other.labels())
 }
 
 impl PreFilter for InterPodAffinity {
@@ -171,9 +166,10 @@ impl PreFilter for InterPodAffinity {
                 }
             }
         }
-        if !own && counts.existing.0.is_empty() {
+        if !own && counts.existing.is_empty() {
             return PreFilterOutcome::Skip;
         }
+        counts.freeze();
         state.put(counts);
         PreFilterOutcome::All
     }
@@ -236,7 +232,7 @@ impl PreScore for InterPodAffinity {
                 self.weigh(&mut scores, pod, other, node, &snapshot.namespaces);
             }
         }
-        let any = !scores.0.is_empty();
+        let any = !scores.is_empty();
         state.put(Scores(scores));
         any
     }
@@ -245,8 +241,7 @@ impl PreScore for InterPodAffinity {
 impl Score for InterPodAffinity {
     fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let Some(Scores(places)) = state.get::<Scores>() else { return 0 };
-        let here = places.0.iter().filter_map(|(key, values)| values.get(node.label(key)?));
-        here.sum()
+        places.keys().filter_map(|key| Some(places.get(key, node.label(key)?))).sum()
     }
 
     fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
@@ -314,6 +309,29 @@ mod tests {
         for (pod, existing, want) in cases {
             assert_eq!(verdicts(pod, &snapshot(existing)), want, "{:?}", pod.labels());
         }
+    }
+
+    #[test]
+    fn hints_see_what_a_pod_was_and_what_it_became() {
+        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
+        let follower = named("p", json!({"app": "x"}), near("podAffinity", "web"));
+        let loner = named("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
+        let update = |from: &str, to: &str| ClusterEvent::AssignedPodUpdated {
+            old: Arc::new(named("w", json!({"app": from}), json!({}))),
+            new: Arc::new(named("w", json!({"app": to}), json!({}))),
+        };
+        let cases = [
+            (&follower, update("db", "web"), true),
+            (&follower, update("web", "db"), false),
+            (&loner, update("web", "db"), true),
+            (&loner, update("db", "web"), false),
+        ];
+        for (pod, event, want) in cases {
+            assert_eq!(plugin.hint(pod, &event), want, "{event:?}");
+        }
+        let zone = |zone: &str| Arc::new(labelled("n", json!({"zone": zone})));
+        let moved = |from: &str, to: &str| ClusterEvent::NodeUpdated { old: zone(from), new: zone(to) };
+        assert!(plugin.hint(&follower, &moved("a", "b")) && !plugin.hint(&follower, &moved("a", "a")));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm};
 use scheduler_framework::selector::{node_matches, term_matches};
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter, PreFilterOutcome,
-    PreScore, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter,
+    PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
     terms.unwrap_or_default()
 }
 
-/// Whether the pod's own selector and required affinity allow a node.
+/// Returns true if the pod's own selector and required affinity allow a node.
 pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
     let Some(object) = &node.node else { return false };
     let mut wanted = pod.spec().and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
@@ -66,16 +66,26 @@ impl Plugin for NodeAffinity {
         points.score(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::NodeAdded, EventKind::NodeLabels, EventKind::PodUpdated]
+    }
+
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let matches = |node: &NodeInfo| self.adds_no_obstacle(node) && allows(pod, node);
         match event {
-            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
-                let mut info = NodeInfo::new(node.metadata.name.as_deref().unwrap_or_default());
-                info.set_node(Arc::clone(node));
-                allows(pod, &info)
-            }
+            ClusterEvent::NodeAdded(node) => matches(node),
+            ClusterEvent::NodeUpdated { old, new } => matches(new) && !matches(old),
             ClusterEvent::PodUpdated { .. } => true,
             _ => false,
         }
+    }
+}
+
+impl NodeAffinity {
+    /// Returns true if the profile's own affinity matches a node.
+    fn adds_no_obstacle(&self, node: &NodeInfo) -> bool {
+        let added = self.added.as_ref().and_then(required);
+        added.zip(node.node.as_ref()).is_none_or(|(selector, object)| node_matches(selector, object))
     }
 }
 
@@ -103,10 +113,7 @@ impl PreFilter for NodeAffinity {
 
 impl Filter for NodeAffinity {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let added = self.added.as_ref().and_then(required);
-        if let (Some(selector), Some(object)) = (added, &node.node)
-            && !node_matches(selector, object)
-        {
+        if !self.adds_no_obstacle(node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_ADDED_MATCH));
         }
         if allows(pod, node) { Ok(()) } else { Err(Rejection::unresolvable(Self::NAME, NO_MATCH)) }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection};
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection,
+};
 use serde_json::Value;
 
 pub(crate) struct NodeName;
@@ -18,8 +20,12 @@ impl Plugin for NodeName {
         points.filter(&self);
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
-        matches!(event, ClusterEvent::NodeAdded(_))
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::NodeAdded]
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        matches!(event, ClusterEvent::NodeAdded(node) if &*node.name == pod.node_name())
     }
 }
 

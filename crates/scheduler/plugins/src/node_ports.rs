@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, Filter, HostPort, NodeInfo, Plugin, PodInfo, Points, PreFilter,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter,
     PreFilterOutcome, Rejection, Snapshot,
 };
 use serde_json::Value;
@@ -22,11 +22,13 @@ impl Plugin for NodePorts {
         points.filter(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::AssignedPodDeleted, EventKind::NodeAdded]
+    }
+
     fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         match event {
-            ClusterEvent::AssignedPodDeleted(gone) => {
-                gone.spec.as_ref().is_some_and(|spec| !HostPort::of(spec).is_empty())
-            }
+            ClusterEvent::AssignedPodDeleted(gone) => !gone.host_ports.is_empty(),
             ClusterEvent::NodeAdded(_) => true,
             _ => false,
         }

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, Rejection,
-    Resources, Score, Snapshot,
+    Cluster, ClusterEvent, Code, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points,
+    Rejection, Resources, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use serde_json::Value;
 enum Strategy {
     LeastAllocated,
     MostAllocated,
-    /// Points of utilisation in percent and score 0 to 10, ascending.
+    /// Points of utilisation in percent and score 0 to 100, ascending.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
@@ -39,16 +38,24 @@ fn strategy(args: &Value) -> Result<Strategy, String> {
         Some("MostAllocated") => Ok(Strategy::MostAllocated),
         Some("RequestedToCapacityRatio") => {
             let shape = given.and_then(|given| given.pointer("/requestedToCapacityRatio/shape"));
-            let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
-            let points = shape.and_then(Value::as_array).into_iter().flatten();
-            let points: Vec<_> = points.map(|point| (number(point, "utilization"), number(point, "score"))).collect();
-            if points.is_empty() || points.windows(2).any(|pair| matches!(pair, [a, b] if a.0 >= b.0)) {
-                return Err("requestedToCapacityRatio.shape needs points of ascending utilization".into());
-            }
-            Ok(Strategy::RequestedToCapacityRatio(points))
+            Ok(Strategy::RequestedToCapacityRatio(points(shape)?))
         }
         Some(other) => Err(format!("scoringStrategy.type {other:?} is not known")),
     }
+}
+
+/// Points of a shape, their scores scaled from upstream's 0 to 10 to that of nodes.
+fn points(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
+    let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
+    let points = shape.and_then(Value::as_array).into_iter().flatten();
+    let points: Vec<_> = points.map(|point| (number(point, "utilization"), number(point, "score"))).collect();
+    if points.is_empty() || points.windows(2).any(|pair| matches!(pair, [a, b] if a.0 >= b.0)) {
+        return Err("requestedToCapacityRatio.shape needs points of ascending utilization".into());
+    }
+    if points.iter().any(|(utilization, score)| !(0..=100).contains(utilization) || !(0..=10).contains(score)) {
+        return Err("requestedToCapacityRatio.shape: utilization must be in 0 to 100 and score in 0 to 10".into());
+    }
+    Ok(points.into_iter().map(|(utilization, score)| (utilization, score * MAX_NODE_SCORE / 10)).collect())
 }
 
 fn weights(args: &Value) -> BTreeMap<String, i64> {
@@ -86,13 +93,13 @@ impl Fit {
             Strategy::MostAllocated => share(used.min(total)),
             Strategy::RequestedToCapacityRatio(points) => {
                 let percent = if used > total { 100 } else { share(used) };
-                between(points, percent) * MAX_NODE_SCORE / 10
+                between(points, percent)
             }
         }
     }
 }
 
-/// The score at a utilisation on a broken line, in tenths of the whole scaled by 10.
+/// The score at a utilisation on a broken line.
 fn between(points: &[(i64, i64)], at: i64) -> i64 {
     let mut before: Option<(i64, i64)> = None;
     for point in points {
@@ -124,21 +131,31 @@ impl Plugin for Fit {
         points.score(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        use EventKind::{AssignedPodDeleted, AssignedPodUpdated, NodeAdded, NodeAllocatable, PodUpdated};
+        &[AssignedPodDeleted, AssignedPodUpdated, PodUpdated, NodeAdded, NodeAllocatable]
+    }
+
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let fits = |node: &NodeInfo| self.shortages(pod, &Resources::default(), &node.allocatable, 0).is_empty();
         match event {
             ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::PodUpdated { .. } => true,
-            ClusterEvent::AssignedPodUpdated { old, new } => {
-                let needs = |pod: &Pod| pod.spec.as_ref().map(Resources::requested).unwrap_or_default();
-                needs(old) != needs(new)
-            }
-            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
-                let status = node.status.as_ref();
-                let all = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
-                self.shortages(pod, &Resources::default(), &all, 0).is_empty()
+            ClusterEvent::AssignedPodUpdated { old, new } => grew(&pod.requests, &new.requests, &old.requests),
+            ClusterEvent::NodeAdded(node) => fits(node),
+            ClusterEvent::NodeUpdated { old, new } => {
+                let (before, after) = (&old.allocatable, &new.allocatable);
+                (after.pods > before.pods || grew(&pod.requests, before, after)) && fits(new)
             }
             _ => false,
         }
     }
+}
+
+/// Returns true if there is more of a resource in `after` than in `before` that is wanted.
+fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
+    let scalars = want.scalars.keys().map(String::as_str);
+    let mut names = ["cpu", "memory", "ephemeral-storage"].into_iter().chain(scalars);
+    names.any(|name| want.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 impl Fit {
@@ -188,6 +205,7 @@ impl Filter for Fit {
 
 impl Score for Fit {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let by_ratio = matches!(self.strategy, Strategy::RequestedToCapacityRatio(_));
         let (mut sum, mut weights) = (0, 0);
         for (name, weight) in &self.weights {
             let (used, total) = use_of(pod, node, name);
@@ -195,10 +213,18 @@ impl Score for Fit {
             if total <= 0 || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0 {
                 continue;
             }
-            sum += self.rate(used, total) * weight;
-            weights += weight;
+            let rate = self.rate(used, total);
+            // As upstream: a ratio of zero is left out of the mean, and the mean of ratios is rounded.
+            if rate > 0 || !by_ratio {
+                sum += rate * weight;
+                weights += weight;
+            }
         }
-        if weights == 0 { 0 } else { sum / weights }
+        match weights {
+            0 => 0,
+            _ if by_ratio => (2 * sum + weights) / (2 * weights),
+            _ => sum / weights,
+        }
     }
 }
 
@@ -242,5 +268,52 @@ mod tests {
             "resources": [{"name": "memory", "weight": 2}], "requestedToCapacityRatio": {"shape": shape}}});
         assert_eq!(score(ratio), 50);
         assert!(Fit::new(&json!({"scoringStrategy": {"type": "X"}}), &nothing()).is_err());
+    }
+
+    fn by_ratio(shape: Value, resources: Value) -> Value {
+        json!({"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": resources,
+            "requestedToCapacityRatio": {"shape": shape}}})
+    }
+
+    #[test]
+    fn requested_to_capacity_ratio_is_precise_to_one_percent() {
+        let node = node("n", json!({}), json!({}), json!({"cpu": "1", "memory": "1000", "pods": "9"}));
+        let shape = json!([{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]);
+        let falling = json!([{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]);
+        let (cpu, both) = (json!([{"name": "cpu"}]), json!([{"name": "cpu"}, {"name": "memory"}]));
+        let cases = [
+            (550, 0, shape.clone(), cpu.clone(), 55),
+            (550, 0, falling, cpu.clone(), 45),
+            // Rounded, not truncated: (55 + 50) / 2.
+            (550, 500, shape.clone(), both.clone(), 53),
+            // A ratio of zero is left out.
+            (550, 1, shape, both, 55),
+        ];
+        for (cpu, memory, shape, resources, want) in cases {
+            let fit = fit(by_ratio(shape.clone(), resources));
+            let got = fit.score(&CycleState::default(), &asking("p", cpu, memory), &node, &Snapshot::default());
+            assert_eq!(got, want, "{cpu} {memory} {shape}");
+        }
+    }
+
+    #[test]
+    fn shape_outside_its_range_is_an_error() {
+        for point in [json!({"utilization": 101, "score": 1}), json!({"utilization": 1, "score": 11})] {
+            assert!(Fit::new(&by_ratio(json!([point]), json!([{"name": "cpu"}])), &nothing()).is_err());
+        }
+    }
+
+    #[test]
+    fn node_update_helps_only_with_more_of_what_the_pod_wants() {
+        let sized = |cpu: &str, memory: &str| {
+            Arc::new(node("n", json!({}), json!({}), json!({"cpu": cpu, "memory": memory, "pods": "9"})))
+        };
+        let pod = asking("p", 1000, 0);
+        let cases =
+            [("1", "1Gi", "2", "1Gi", true), ("2", "1Gi", "2", "2Gi", false), ("100m", "1", "200m", "1", false)];
+        for (cpu, memory, new_cpu, new_memory, want) in cases {
+            let event = ClusterEvent::NodeUpdated { old: sized(cpu, memory), new: sized(new_cpu, new_memory) };
+            assert_eq!(fit(json!({})).hint(&pod, &event), want, "{cpu} {memory} -> {new_cpu} {new_memory}");
+        }
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use scheduler_framework::selector::any_tolerates;
-use scheduler_framework::{Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection};
+use scheduler_framework::{
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection,
+};
 use serde_json::Value;
 
 pub(crate) struct NodeUnschedulable;
@@ -20,8 +22,16 @@ impl Plugin for NodeUnschedulable {
         points.filter(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::NodeAdded, EventKind::NodeTaints, EventKind::PodUpdated]
+    }
+
     fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
-        matches!(event, ClusterEvent::NodeAdded(_) | ClusterEvent::NodeUpdated { .. } | ClusterEvent::PodUpdated { .. })
+        match event {
+            ClusterEvent::NodeAdded(node) => !node.is_unschedulable(),
+            ClusterEvent::NodeUpdated { old, new } => old.is_unschedulable() && !new.is_unschedulable(),
+            event => matches!(event, ClusterEvent::PodUpdated { .. }),
+        }
     }
 }
 

@@ -4,17 +4,21 @@
 //! defaults for pods of a Service or ReplicaSet without constraints, only cost score.
 
 mod constraint;
+mod memo;
+mod tally;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreFilter,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreFilter,
     PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
 use constraint::{Action, Constraint};
+use memo::Memo;
+use tally::Tally;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const TOO_SKEWED: &str = "node(s) didn't match pod topology spread constraints";
@@ -24,16 +28,15 @@ const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (mi
 struct Spread {
     constraint: Constraint,
     /// Matching pods by place.
-    counts: HashMap<String, i64>,
-    least: i64,
+    counts: Tally,
     own: i64,
 }
 
 impl Spread {
-    fn settle(&mut self) {
+    /// The number of pods that the place with the fewest has.
+    fn least(&self) -> i64 {
         let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
-        let least = self.counts.values().min().copied().unwrap_or(0);
-        self.least = if places < self.constraint.min_domains { 0 } else { least };
+        if places < self.constraint.min_domains { 0 } else { self.counts.least() }
     }
 }
 
@@ -57,6 +60,7 @@ pub(crate) struct PodTopologySpread {
     cluster: Arc<dyn Cluster>,
     /// Constraints of pods that have none; None for the built-in ones.
     defaults: Option<Vec<Constraint>>,
+    memo: Memo,
 }
 
 impl Plugin for PodTopologySpread {
@@ -74,7 +78,7 @@ impl Plugin for PodTopologySpread {
                 Some(list.iter().map(|constraint| Constraint::new(constraint, None)).collect())
             }
         };
-        Ok(Self { cluster: Arc::clone(cluster), defaults })
+        Ok(Self { cluster: Arc::clone(cluster), defaults, memo: Memo::default() })
     }
 
     fn extend(self: Arc<Self>, points: &mut Points) {
@@ -84,15 +88,40 @@ impl Plugin for PodTopologySpread {
         points.score(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        use EventKind::{AssignedPodAdded, AssignedPodDeleted, AssignedPodUpdated};
+        use EventKind::{NodeAdded, NodeDeleted, NodeLabels, NodeTaints, PodUpdated};
+        &[
+            AssignedPodAdded,
+            AssignedPodUpdated,
+            AssignedPodDeleted,
+            NodeAdded,
+            NodeLabels,
+            NodeTaints,
+            NodeDeleted,
+            PodUpdated,
+        ]
+    }
+
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let any = |holds: &dyn Fn(&Constraint) -> bool| self.constraints(pod, Action::Forbid).0.iter().any(holds);
         match event {
-            ClusterEvent::AssignedPodAdded(other)
-            | ClusterEvent::AssignedPodUpdated { new: other, .. }
-            | ClusterEvent::AssignedPodDeleted(other) => {
-                let own = other.metadata.namespace.as_deref() == Some(pod.namespace());
-                own && self.constraints(pod, Action::Forbid).0.iter().any(|constraint| constraint.speaks_of(other))
+            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => {
+                // A deleted pod counted until its deletion began: its selector decides.
+                other.namespace() == pod.namespace() && any(&|constraint| constraint.selects(other.labels()))
             }
-            _ => true,
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                let counted =
+                    |constraint: &Constraint| constraint.speaks_of(&old.pod) != constraint.speaks_of(&new.pod);
+                new.namespace() == pod.namespace() && any(&counted)
+            }
+            // A place that disappears may have been the one with the fewest pods.
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => {
+                has_labels(node, &self.constraints(pod, Action::Forbid).0)
+            }
+            ClusterEvent::NodeUpdated { old, new } => old.labels() != new.labels() || old.taints() != new.taints(),
+            ClusterEvent::PodUpdated { .. } => true,
+            _ => false,
         }
     }
 }
@@ -121,7 +150,14 @@ impl PodTopologySpread {
     }
 }
 
-/// Whether a node has the labels of all constraints.
+fn add(counts: &mut HashMap<String, i64>, place: &str, by: i64) {
+    match counts.get_mut(place) {
+        Some(count) => *count += by,
+        None => drop(counts.insert(place.to_owned(), by)),
+    }
+}
+
+/// Returns true if a node has the labels of all constraints.
 fn has_labels(node: &NodeInfo, constraints: &[Constraint]) -> bool {
     constraints.iter().all(|constraint| node.label(&constraint.key).is_some())
 }
@@ -132,17 +168,16 @@ impl PreFilter for PodTopologySpread {
         if constraints.is_empty() {
             return PreFilterOutcome::Skip;
         }
-        let nodes: Vec<_> = snapshot.nodes.iter().filter(|node| has_labels(node, &constraints)).collect();
+        let labelled: Vec<bool> = snapshot.nodes.iter().map(|node| has_labels(node, &constraints)).collect();
         let spread = |constraint: Constraint| {
             let mut counts = HashMap::new();
-            for node in nodes.iter().filter(|node| constraint.includes(pod, node)) {
-                let value = node.label(&constraint.key).unwrap_or_default();
-                *counts.entry(value.to_owned()).or_insert(0) += constraint.count(pod, node);
+            let pods = self.memo.count(&constraint, pod, snapshot);
+            let nodes = snapshot.nodes.iter().zip(pods).zip(&labelled).filter(|(_, labelled)| **labelled);
+            for ((node, count), _) in nodes.filter(|((node, _), _)| constraint.includes(pod, node)) {
+                add(&mut counts, node.label(&constraint.key).unwrap_or_default(), count);
             }
             let own = i64::from(constraint.selects(pod.labels()));
-            let mut spread = Spread { constraint, counts, least: 0, own };
-            spread.settle();
-            spread
+            Spread { constraint, counts: Tally::new(counts), own }
         };
         state.put(Forbidding(constraints.into_iter().map(spread).collect()));
         PreFilterOutcome::All
@@ -166,8 +201,7 @@ fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInf
         let counts = other.namespace() == pod.namespace() && spread.constraint.speaks_of(&other.pod);
         if counts && spread.constraint.includes(pod, node) {
             let value = node.label(&spread.constraint.key).unwrap_or_default();
-            *spread.counts.entry(value.to_owned()).or_insert(0) += by;
-            spread.settle();
+            spread.counts.add(value, by);
         }
     }
 }
@@ -179,8 +213,7 @@ impl Filter for PodTopologySpread {
             let Some(value) = node.label(&spread.constraint.key) else {
                 return Err(Rejection::unresolvable(Self::NAME, NO_LABEL));
             };
-            let here = spread.counts.get(value).copied().unwrap_or(0);
-            if here + spread.own - spread.least > spread.constraint.max_skew {
+            if spread.counts.get(value) + spread.own - spread.least() > spread.constraint.max_skew {
                 return Err(Rejection::unschedulable(Self::NAME, TOO_SKEWED));
             }
         }
@@ -195,16 +228,16 @@ impl PreScore for PodTopologySpread {
             return false;
         }
         let scored: Vec<_> = nodes.iter().filter(|node| !needs_all || has_labels(node, &constraints)).collect();
-        let counted = snapshot.nodes.iter().filter(|node| !needs_all || has_labels(node, &constraints));
-        let counted: Vec<_> = counted.collect();
         let spread = |constraint: Constraint| {
             let mut counts: HashMap<String, i64> = HashMap::new();
             for value in scored.iter().filter_map(|node| node.label(&constraint.key)) {
-                counts.entry(value.to_owned()).or_insert(0);
+                add(&mut counts, value, 0);
             }
-            for node in counted.iter().filter(|node| constraint.includes(pod, node)) {
-                if let Some(count) = node.label(&constraint.key).and_then(|value| counts.get_mut(value)) {
-                    *count += constraint.count(pod, node);
+            let pods = self.memo.count(&constraint, pod, snapshot);
+            for (node, pods) in snapshot.nodes.iter().zip(pods).filter(|(_, pods)| *pods > 0) {
+                let counted = (!needs_all || has_labels(node, &constraints)) && constraint.includes(pod, node);
+                if counted && let Some(count) = node.label(&constraint.key).and_then(|value| counts.get_mut(value)) {
+                    *count += pods;
                 }
             }
             let weight = (counts.len() as f64 + 2.0).ln();
@@ -294,6 +327,25 @@ mod tests {
             let check = |node: &Arc<NodeInfo>| plugin().filter(&state, &pod, node).is_ok();
             let got: Vec<bool> = snapshot.nodes.iter().map(check).collect();
             assert_eq!(got, want, "{rule} over {counts:?}");
+        }
+    }
+
+    #[test]
+    fn hints_see_deleted_nodes_and_pods_that_stop_counting() {
+        let waiting = spreading(json!({}));
+        let pod = |group: &str| Arc::new(named("o", json!({"g": group}), json!({})));
+        let node = |labels: Value| Arc::new(labelled("n", labels));
+        let zone = || json!({"zone": "a"});
+        let cases = [
+            (ClusterEvent::AssignedPodUpdated { old: pod("g"), new: pod("h") }, true),
+            (ClusterEvent::AssignedPodUpdated { old: pod("h"), new: pod("h") }, false),
+            (ClusterEvent::NodeDeleted(node(zone())), true),
+            (ClusterEvent::NodeDeleted(node(json!({}))), false),
+            (ClusterEvent::NodeUpdated { old: node(zone()), new: node(zone()) }, false),
+            (ClusterEvent::NodeUpdated { old: node(json!({})), new: node(zone()) }, true),
+        ];
+        for (event, want) in cases {
+            assert_eq!(plugin().hint(&waiting, &event), want, "{event:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, ClusterEvent, Plugin, PodInfo, Points, PreEnqueue, Rejection};
+use scheduler_framework::{Cluster, ClusterEvent, EventKind, Plugin, PodInfo, Points, PreEnqueue, Rejection};
 use serde_json::Value;
 
 pub(crate) struct SchedulingGates;
@@ -16,6 +16,10 @@ impl Plugin for SchedulingGates {
 
     fn extend(self: Arc<Self>, points: &mut Points) {
         points.pre_enqueue(&self);
+    }
+
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::PodUpdated]
     }
 
     fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {

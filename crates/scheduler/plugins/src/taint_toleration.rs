@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use scheduler_framework::selector::{any_tolerates, tolerates};
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -34,12 +34,15 @@ impl Plugin for TaintToleration {
         points.score(&self);
     }
 
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::NodeAdded, EventKind::NodeTaints, EventKind::PodUpdated]
+    }
+
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let tolerated = |node: &NodeInfo| untolerated(pod, node.taints()).is_none();
         match event {
-            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeUpdated { new: node, .. } => {
-                let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-                untolerated(pod, taints).is_none()
-            }
+            ClusterEvent::NodeAdded(node) => tolerated(node),
+            ClusterEvent::NodeUpdated { old, new } => tolerated(new) && !tolerated(old),
             ClusterEvent::PodUpdated { .. } => true,
             _ => false,
         }

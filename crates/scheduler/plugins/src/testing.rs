@@ -55,8 +55,29 @@ impl ClaimView for Nothing {
         None
     }
 
-    fn volumes(&self) -> Vec<Arc<PersistentVolume>> {
+    fn volumes_of_class(&self, _class: &str) -> Vec<Arc<PersistentVolume>> {
         Vec::new()
+    }
+
+    fn class(&self, _name: &str) -> Option<Arc<StorageClass>> {
+        None
+    }
+}
+
+/// Volumes, and nothing else.
+pub(crate) struct Volumes(pub(crate) Vec<Arc<PersistentVolume>>);
+
+impl ClaimView for Volumes {
+    fn claim(&self, _namespace: &str, _name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+        None
+    }
+
+    fn volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
+        None
+    }
+
+    fn volumes_of_class(&self, _class: &str) -> Vec<Arc<PersistentVolume>> {
+        self.0.clone()
     }
 
     fn class(&self, _name: &str) -> Option<Arc<StorageClass>> {

@@ -4,19 +4,19 @@
 //! satisfied where a free volume or a provisioner serves the node.
 
 mod binder;
+mod matching;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
-use scheduler_framework::selector::{labels_match, node_matches};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter, PreFilterOutcome,
-    Rejection, Resources, Snapshot,
+    Cluster, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter, PreFilterOutcome, Rejection,
+    Snapshot,
 };
 use serde_json::Value;
 
 pub use binder::VolumeBinder;
+use matching::{Waiting, choose_volumes, reaches_node};
 
 const AFFINITY: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NONE_FREE: &str = "node(s) didn't find available persistent volumes to bind";
@@ -29,7 +29,8 @@ pub(crate) struct VolumeBinding {
 #[derive(Clone, Default)]
 struct Wanted {
     bound: Vec<Arc<PersistentVolume>>,
-    waiting: Vec<(Arc<PersistentVolumeClaim>, Arc<StorageClass>)>,
+    /// The smallest claims first.
+    waiting: Arc<Vec<Waiting>>,
 }
 
 impl Plugin for VolumeBinding {
@@ -44,8 +45,8 @@ impl Plugin for VolumeBinding {
         points.filter(&self);
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
-        matches!(event, ClusterEvent::StorageChanged | ClusterEvent::NodeAdded(_) | ClusterEvent::NodeUpdated { .. })
+    fn events(&self) -> &'static [EventKind] {
+        &[EventKind::StorageChanged, EventKind::NodeAdded, EventKind::NodeLabels]
     }
 }
 
@@ -80,31 +81,10 @@ impl VolumeBinding {
         let class = spec.and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
         let class =
             claims.class(class).filter(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
-        wanted.waiting.push((Arc::clone(&claim), class.ok_or_else(|| no(UNBOUND.to_owned()))?));
+        let class = class.ok_or_else(|| no(UNBOUND.to_owned()))?;
+        Arc::make_mut(&mut wanted.waiting).push(Waiting::new(claim, class, claims));
         Ok(())
     }
-}
-
-fn reaches(volume: &PersistentVolume, node: &NodeInfo) -> bool {
-    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-    let required = affinity.and_then(|affinity| affinity.required.as_ref());
-    let Some(object) = &node.node else { return false };
-    required.is_none_or(|required| node_matches(required, object))
-}
-
-/// Whether a free volume serves a claim on a node.
-fn serves(volume: &PersistentVolume, claim: &PersistentVolumeClaim, node: &NodeInfo) -> bool {
-    let (Some(offer), Some(want)) = (&volume.spec, &claim.spec) else { return false };
-    let taken = offer.claim_ref.as_ref().is_some_and(|by| by.uid != claim.metadata.uid);
-    let storage = |list| Resources::of(list).get("storage");
-    let large = storage(offer.capacity.as_ref())
-        >= storage(want.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
-    let modes = offer.access_modes.as_deref().unwrap_or_default();
-    let accessible = want.access_modes.iter().flatten().all(|mode| modes.contains(mode));
-    let chosen = want.selector.is_none() || labels_match(want.selector.as_ref(), volume.metadata.labels.as_ref());
-    let class = |name: &Option<String>| name.clone().unwrap_or_default();
-    let same = class(&offer.storage_class_name) == class(&want.storage_class_name);
-    !taken && large && accessible && chosen && same && reaches(volume, node)
 }
 
 impl PreFilter for VolumeBinding {
@@ -119,6 +99,8 @@ impl PreFilter for VolumeBinding {
                 return PreFilterOutcome::Reject(rejection);
             }
         }
+        let waiting: &mut Vec<Waiting> = Arc::make_mut(&mut wanted.waiting);
+        matching::sort_by_size(waiting);
         state.put(wanted);
         PreFilterOutcome::All
     }
@@ -127,15 +109,13 @@ impl PreFilter for VolumeBinding {
 impl Filter for VolumeBinding {
     fn filter(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         let Some(wanted) = state.get::<Wanted>() else { return Ok(()) };
-        if !wanted.bound.iter().all(|volume| reaches(volume, node)) {
+        if !wanted.bound.iter().all(|volume| reaches_node(volume, node)) {
             return Err(Rejection::unresolvable(Self::NAME, AFFINITY));
         }
-        let free = || self.cluster.claims().volumes();
-        let served = |(claim, class): &(Arc<PersistentVolumeClaim>, Arc<StorageClass>)| {
-            class.provisioner != "kubernetes.io/no-provisioner"
-                || free().iter().any(|volume| serves(volume, claim, node))
-        };
-        if wanted.waiting.iter().all(served) { Ok(()) } else { Err(Rejection::unresolvable(Self::NAME, NONE_FREE)) }
+        let chosen = choose_volumes(&wanted.waiting, node);
+        let mut served =
+            wanted.waiting.iter().zip(chosen).map(|(waiting, volume)| volume.is_some() || waiting.is_provisioned());
+        if served.all(|served| served) { Ok(()) } else { Err(Rejection::unresolvable(Self::NAME, NONE_FREE)) }
     }
 }
 
@@ -143,7 +123,7 @@ impl Filter for VolumeBinding {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{labelled, nothing, pod};
+    use crate::testing::{nothing, pod};
     use serde_json::json;
 
     #[test]
@@ -154,31 +134,5 @@ mod tests {
         let PreFilterOutcome::Reject(rejection) = run(pod(spec)) else { panic!("accepted") };
         assert_eq!(rejection.reasons, ["persistentvolumeclaim \"data\" not found"]);
         assert!(matches!(run(pod(json!({}))), PreFilterOutcome::Skip));
-    }
-
-    #[test]
-    fn volumes_serve_claims() {
-        let volume = |spec: Value| -> PersistentVolume { serde_json::from_value(json!({"spec": spec})).unwrap() };
-        let claim: PersistentVolumeClaim = serde_json::from_value(json!({"spec": {"storageClassName": "c",
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))
-        .unwrap();
-        let offer = json!({"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}});
-        let node = labelled("n", json!({"zone": "a"}));
-        assert!(serves(&volume(offer.clone()), &claim, &node));
-        for (field, value) in [
-            ("storageClassName", json!("d")),
-            ("capacity", json!({"storage": "1Mi"})),
-            ("accessModes", json!(["ReadOnlyMany"])),
-            ("claimRef", json!({"uid": "x"})),
-            (
-                "nodeAffinity",
-                json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
-                [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}),
-            ),
-        ] {
-            let mut other = offer.clone();
-            other[field] = value;
-            assert!(!serves(&volume(other), &claim, &node), "{field}");
-        }
     }
 }

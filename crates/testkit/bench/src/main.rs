@@ -1,6 +1,8 @@
-//! Figures of a running cluster: pod start against the runtime's own floor. Prints one JSON object.
+//! Figures of a running cluster, pod start against the runtime's own floor, and of decisions at the size of large ones.
+//! Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
+mod controllers;
 mod floor;
 mod pods;
 mod stats;
@@ -20,6 +22,8 @@ enum What {
     Pods(pods::Options),
     /// Sandbox and container through CRI, nothing else
     Floor(floor::Options),
+    /// Decisions of controllers in large clusters, without a cluster
+    Controllers(controllers::Options),
 }
 
 #[tokio::main]
@@ -27,6 +31,7 @@ async fn main() -> anyhow::Result<()> {
     let figures = match Arguments::parse().what {
         What::Pods(options) => pods::measure(&options).await?,
         What::Floor(options) => floor::measure(&options).await?,
+        What::Controllers(options) => controllers::measure(&options)?,
     };
     println!("{figures}");
     Ok(())

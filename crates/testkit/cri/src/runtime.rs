@@ -65,7 +65,14 @@ impl RuntimeService for Runtime {
         let condition =
             |kind: &str| RuntimeCondition { r#type: kind.into(), status: true, ..RuntimeCondition::default() };
         let status = RuntimeStatus { conditions: vec![condition("RuntimeReady"), condition("NetworkReady")] };
-        Ok(Response::new(StatusResponse { status: Some(status), ..StatusResponse::default() }))
+        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+        let handler = RuntimeHandler { features: Some(features), ..RuntimeHandler::default() };
+        Ok(Response::new(StatusResponse {
+            status: Some(status),
+            runtime_handlers: vec![handler],
+            features: Some(RuntimeFeatures { supplemental_groups_policy: true, ..RuntimeFeatures::default() }),
+            ..StatusResponse::default()
+        }))
     }
 
     async fn run_pod_sandbox(&self, request: Request<RunPodSandboxRequest>) -> Answer<RunPodSandboxResponse> {
@@ -178,7 +185,11 @@ impl RuntimeService for Runtime {
     }
 
     async fn stop_container(&self, request: Request<StopContainerRequest>) -> Answer<StopContainerResponse> {
-        self.0.end(&request.into_inner().container_id, 143, "Error");
+        let id = request.into_inner().container_id;
+        if self.0.stop_fails(&id) {
+            return Err(Status::internal("the container can't be stopped yet"));
+        }
+        self.0.end(&id, 143, "Error");
         Ok(Response::new(StopContainerResponse {}))
     }
 

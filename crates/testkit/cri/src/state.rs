@@ -81,6 +81,17 @@ impl State {
         let _ = self.events.send(event);
     }
 
+    /// Whether this stop is one of those that the pod's annotation `stop-failures` has fail.
+    pub(crate) fn stop_fails(&self, id: &str) -> bool {
+        let mut things = self.things.lock();
+        let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else { return false };
+        let Some(sandbox) = things.sandboxes.get_mut(&sandbox) else { return false };
+        let Some(left) = sandbox.config.annotations.get_mut("simulated.ironclad/stop-failures") else { return false };
+        let failures: u32 = left.parse().unwrap_or_default();
+        *left = failures.saturating_sub(1).to_string();
+        failures > 0
+    }
+
     pub(crate) fn stop_sandbox(&self, id: &str) {
         let inside: Vec<String> = {
             let mut things = self.things.lock();

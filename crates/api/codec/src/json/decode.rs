@@ -4,6 +4,7 @@
 //! document. The first value of a wrong type ends the reading, in the words of Go's decoder.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 
 use api_schema::{Field, Message, Shape, Type};
@@ -11,6 +12,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::{Map, Number, Value};
 
 use crate::{DecodeError, Problem, Strictness, canonical, scalars};
+
+/// The most problems that are collected.
+const MAX_PROBLEMS: usize = 1000;
 
 /// Reads one object.
 pub(super) fn decode<'de, D>(
@@ -43,6 +47,8 @@ fn plain(text: &str) -> DecodeError {
 struct Context {
     reports: bool,
     problems: RefCell<Vec<Problem>>,
+    /// Paths of unknown fields that were reported.
+    unknown: RefCell<HashSet<String>>,
     error: RefCell<Option<DecodeError>>,
     /// `spec.containers[0].name` of the value being read.
     path: RefCell<String>,
@@ -71,8 +77,12 @@ impl Context {
         result
     }
 
+    fn has_room(&self) -> bool {
+        self.reports && self.problems.borrow().len() < MAX_PROBLEMS
+    }
+
     fn report(&self, name: &str, problem: fn(String) -> Problem) {
-        if self.reports && self.problems.borrow().len() < 1000 {
+        if self.has_room() {
             self.member(name, || self.problems.borrow_mut().push(problem(self.path.borrow().clone())));
         }
     }
@@ -361,10 +371,9 @@ impl<'de> Visitor<'de> for KeySeed<'_> {
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
         let MessageSeed { message, context, .. } = self.0;
         let field = message.field(name);
-        if field.is_none() {
+        if field.is_none() && context.has_room() {
             let path = context.member(name, || context.path.borrow().clone());
-            let problem = Problem::Unknown(path);
-            if !context.problems.borrow().contains(&problem) {
+            if context.unknown.borrow_mut().insert(path) {
                 context.report(name, Problem::Unknown);
             }
         }

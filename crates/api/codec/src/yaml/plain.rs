@@ -26,10 +26,15 @@ fn octal(value: &str) -> Option<i64> {
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| i64::from_str_radix(digits, 8).ok())?
 }
 
+/// Returns where `value` stands in `text`, if it is a part of it.
+pub(super) fn offset(text: &str, value: &str) -> Option<usize> {
+    let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    start.checked_add(value.len()).is_some_and(|end| end <= text.len()).then_some(start)
+}
+
 /// Text from elsewhere (no document, or a copy) counts as quoted.
 fn is_quoted(text: &str, value: &str) -> bool {
-    let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-    let inside = start.checked_add(value.len()).is_some_and(|end| end <= text.len());
+    let Some(start) = offset(text, value) else { return true };
     let before = start.checked_sub(1).and_then(|at| text.as_bytes().get(at));
-    !inside || matches!(before, Some(b'\'' | b'"'))
+    matches!(before, Some(b'\'' | b'"'))
 }

@@ -2,19 +2,41 @@
 //! and the two are merged by where the server had them.
 
 use serde_json::Value;
+use std::collections::HashMap;
 
-/// Where an element stands in a list: by merge key, or by value when there is none.
-pub(super) fn position(list: &[Value], item: &Value, key: &str) -> Option<usize> {
-    list.iter().position(|other| same(other, item, key))
+/// Where the elements of a list stand: by merge key, or by value when there is none. Looking one up takes the same time
+/// however long the list is.
+pub(super) struct Positions<'a> {
+    by_identity: HashMap<&'a Value, usize>,
+    key: &'a str,
 }
 
-fn same(a: &Value, b: &Value, key: &str) -> bool {
-    if key.is_empty() { a == b } else { a.get(key).is_some() && a.get(key) == b.get(key) }
+impl<'a> Positions<'a> {
+    /// Reads a list; the first of several equal elements counts.
+    pub(super) fn read(list: &'a [Value], key: &'a str) -> Self {
+        let mut by_identity = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            if let Some(identity) = identity(item, key) {
+                by_identity.entry(identity).or_insert(at);
+            }
+        }
+        Positions { by_identity, key }
+    }
+
+    /// Returns the position of the element that is the same as `item`.
+    pub(super) fn find(&self, item: &Value) -> Option<usize> {
+        self.by_identity.get(identity(item, self.key)?).copied()
+    }
+}
+
+fn identity<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
+    if key.is_empty() { Some(item) } else { item.get(key) }
 }
 
 /// Splits a list into what also stands in the other list, and the rest.
 pub(super) fn partition(list: Vec<Value>, other: &[Value], key: &str) -> (Vec<Value>, Vec<Value>) {
-    list.into_iter().partition(|item| position(other, item, key).is_some())
+    let other = Positions::read(other, key);
+    list.into_iter().partition(|item| other.find(item).is_some())
 }
 
 /// Joins the two parts in order.
@@ -25,7 +47,8 @@ pub(super) fn in_order(
     server_order: &[Value],
     key: &str,
 ) -> Vec<Value> {
-    in_patch.sort_by_key(|item| position(patch_order, item, key).unwrap_or(usize::MAX));
+    let (patch_order, server_order) = (Positions::read(patch_order, key), Positions::read(server_order, key));
+    in_patch.sort_by_key(|item| patch_order.find(item).unwrap_or(usize::MAX));
     let mut out = Vec::with_capacity(in_patch.len() + server_only.len());
     let mut patch = in_patch.into_iter().peekable();
     let mut server = server_only.into_iter().peekable();
@@ -33,7 +56,7 @@ pub(super) fn in_order(
         let server_first = match (server.peek(), patch.peek()) {
             (None, None) => return out,
             (Some(left), Some(right)) => {
-                let (left, right) = (position(server_order, left, key), position(server_order, right, key));
+                let (left, right) = (server_order.find(left), server_order.find(right));
                 matches!((left, right), (Some(left), Some(right)) if left < right)
             }
             (left, _) => left.is_some(),

@@ -49,6 +49,9 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.forbidden(&path.child(field), "when `hostUsers` is false");
         }
     }
+    if get(spec, "hostUsers") != &Value::Bool(false) {
+        masked_proc(spec, path, errors);
+    }
     for field in ["runAsUser", "runAsGroup", "fsGroup"] {
         id(context, field, &at, errors);
     }
@@ -64,6 +67,20 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     sysctls(spec, context, &at.child("sysctls"), errors);
     profiles(context, &at, errors);
     windows(context, &at, errors);
+}
+
+/// Without a user namespace a container must not see all of /proc.
+fn masked_proc(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        let at = path.child(field);
+        for (i, container) in list(spec, field).iter().enumerate() {
+            if text(get(container, "securityContext"), "procMount") == "Unmasked" {
+                let at = at.index(i);
+                let at = at.child("securityContext");
+                errors.invalid(&at.child("procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`");
+            }
+        }
+    }
 }
 
 fn windows(context: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -175,6 +192,27 @@ pub fn container(context: &Value, path: &Path<'_>, errors: &mut Errors) {
                 context.clone(),
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unmasked_proc_needs_a_user_namespace() {
+        let unmasked = json!([{"name": "c", "securityContext": {"procMount": "Unmasked"}}]);
+        for (spec, expect) in [
+            (json!({"containers": unmasked, "hostUsers": false}), 0),
+            (json!({"containers": unmasked, "hostUsers": true}), 1),
+            (json!({"containers": unmasked}), 1),
+            (json!({"initContainers": unmasked, "ephemeralContainers": unmasked}), 2),
+        ] {
+            let mut errors = Errors::default();
+            pod(&spec, &Path::ROOT.child("spec"), &mut errors);
+            assert_eq!(errors.0.len(), expect, "{spec}: {:?}", errors.0);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Changes of pods.
 
-use super::spec;
+use super::{gated, spec};
 use crate::field::{Errors, Path};
-use crate::rules;
-use crate::tree::{each_mut, entries, equal, get, has, int, list, remove, same, set, text};
+use crate::tree::{each_mut, equal, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -27,8 +26,9 @@ pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
     if !equal(&munged, o) {
         errors.forbidden(&path, format!("{UPDATABLE}\n{}", difference(&munged, o)));
     }
-    if gated && !same(n, o, "nodeSelector") {
-        node_selector(n, o, &path.child("nodeSelector"), errors);
+    if gated {
+        gated::node_selector(n, o, &path.child("nodeSelector"), errors);
+        gated::node_affinity(n, o, &path.child("affinity"), errors);
     }
 }
 
@@ -48,7 +48,7 @@ fn munge(new: &Value, old: &Value, gated: bool) -> Value {
     }
     if gated {
         back.push("nodeSelector");
-        back.push("affinity");
+        restore_node_affinity(&mut munged, old);
     }
     for field in back {
         if has(old, field) {
@@ -58,6 +58,17 @@ fn munge(new: &Value, old: &Value, gated: bool) -> Value {
         }
     }
     munged
+}
+
+/// Sets back the node affinity; pod affinities stay as they are.
+fn restore_node_affinity(munged: &mut Value, old: &Value) {
+    let before = get(get(old, "affinity"), "nodeAffinity").clone();
+    if !has(munged, "affinity") && before.is_null() {
+        return;
+    }
+    if let Some(affinity) = make(munged, "affinity") {
+        set(affinity, "nodeAffinity", before);
+    }
 }
 
 /// The names of the fields that differ, as the stock server's diff shows them.
@@ -102,33 +113,12 @@ fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn node_selector(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if entries(old, "nodeSelector").any(|(k, v)| get(new, "nodeSelector").get(k) != Some(v)) {
-        errors.invalid(
-            path,
-            get(new, "nodeSelector").clone(),
-            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-        );
-    }
-}
-
 /// The rules for writes to a pod's subresources.
 pub fn subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
     match subresource {
         "ephemeralcontainers" => ephemeral(new, old, errors),
-        "resize" => resize(new, errors),
-        "status" => {
-            let path = Path::ROOT.child("status");
-            let (n, o) = (get(new, "status"), get(old, "status"));
-            if !text(o, "qosClass").is_empty() {
-                rules::immutable(n, o, "qosClass", &path, errors);
-            }
-            let nominated = text(n, "nominatedNodeName");
-            if !nominated.is_empty() {
-                let problems = api_meta::names::dns1123_subdomain(nominated);
-                errors.invalid_each(&path.child("nominatedNodeName"), nominated, problems);
-            }
-        }
+        "resize" => super::resize::resize(new, old, errors),
+        "status" => super::status::update(new, old, errors),
         _ => {}
     }
 }
@@ -148,8 +138,4 @@ fn ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
             Some(_) => {}
         }
     }
-}
-
-fn resize(new: &Value, errors: &mut Errors) {
-    spec::validate(get(new, "spec"), get(new, "metadata"), &Path::ROOT.child("spec"), errors);
 }

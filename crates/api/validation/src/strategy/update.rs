@@ -64,7 +64,9 @@ fn of_status(kind: Kind<'_>, new: &mut Value, old: &Value) {
     }
     match (kind.group, kind.kind) {
         ("", "PersistentVolume") => phase_change(&mut result, old),
+        ("apps", "Deployment") => keep_metadata(&mut result, old, "labels"),
         ("", "Pod") => {
+            keep_metadata(&mut result, old, "ownerReferences");
             let class = get(get(old, "status"), "qosClass").clone();
             if let Some(status) = make(&mut result, "status")
                 && !class.is_null()
@@ -79,6 +81,13 @@ fn of_status(kind: Kind<'_>, new: &mut Value, old: &Value) {
         _ => {}
     }
     *new = result;
+}
+
+/// Status writers of some kinds must not touch a field of the metadata, which old clients send incompletely.
+fn keep_metadata(new: &mut Value, old: &Value, field: &str) {
+    if let Some(metadata) = make(new, "metadata") {
+        keep(metadata, get(old, "metadata"), field);
+    }
 }
 
 /// The moment of a volume's last change of phase, unless its writer says it.

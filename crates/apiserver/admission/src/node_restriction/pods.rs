@@ -2,7 +2,7 @@
 
 use super::NodeRestriction;
 use crate::context::{forbidden, list, text};
-use api_meta::{ApiError, Meta};
+use api_meta::{ApiError, Meta, semantic};
 use apiserver_request::{AdmissionRequest, Operation};
 use serde_json::Value;
 
@@ -11,7 +11,10 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 impl NodeRestriction {
     pub(super) async fn pod(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
         match (request.subresource, request.operation) {
-            ("", Operation::Create) => create(request, node).map_err(|why| forbidden(request, why)),
+            ("", Operation::Create) => {
+                create(request, node).map_err(|why| forbidden(request, why))?;
+                self.owner_is_current(request, node).await
+            }
             ("", Operation::Delete) => self.delete(request, node).await,
             ("", _) => {
                 let why =
@@ -25,6 +28,16 @@ impl NodeRestriction {
                 Err(forbidden(request, why))
             }
         }
+    }
+
+    /// The owner of a mirror pod must be the node as it is now, not one of the same name that was deleted.
+    async fn owner_is_current(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+        let stored = self.0.find("", "nodes", "", node).await?.ok_or_else(|| ApiError::not_found("", "nodes", node))?;
+        let uid = text(&request.object, "/metadata/ownerReferences/0/uid");
+        if uid == stored.uid() {
+            return Ok(());
+        }
+        Err(forbidden(request, format!("node {node} UID mismatch: expected {uid} got {}", stored.uid())))
     }
 
     async fn delete(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
@@ -57,6 +70,20 @@ fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     if old.labels() != request.object.labels() {
         return Err(format!("node {node:?} cannot update labels through pod status"));
     }
+    // The Node authorizer grants a node the claims that these fields name.
+    let same = |pointer: &str| {
+        let of = |pod: &Value| pod.pointer(pointer).cloned().unwrap_or_default();
+        semantic::equal(&of(old), &of(&request.object))
+    };
+    if !same("/status/resourceClaimStatuses") {
+        return Err(format!("node {node:?} cannot update resource claim statuses"));
+    }
+    if !same("/status/extendedResourceClaimStatus") {
+        return Err(format!("node {node:?} cannot update extended resource claim status"));
+    }
+    if !same("/metadata/finalizers") || !same("/metadata/ownerReferences") {
+        return Err(format!("node {node:?} cannot update finalizers or owner references through pod status"));
+    }
     Ok(())
 }
 
@@ -69,33 +96,41 @@ fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
         return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
     owner(pod, node)?;
-    let refers = |what: &str| Err(format!("node {node:?} can not create pods that reference {what}"));
-    if !text(pod, "/spec/serviceAccountName").is_empty() {
-        return refers("a service account");
+    match reference(pod) {
+        Some(what) => Err(format!("node {node:?} can not create pods that reference {what}")),
+        None => Ok(()),
     }
+}
+
+/// Returns what other objects of the API a pod refers to.
+fn reference(pod: &Value) -> Option<&'static str> {
     let volumes = list(pod, "/spec/volumes");
     let has = |field: &str| volumes.iter().any(|v| v.get(field).is_some_and(|s| !s.is_null()));
     let env = |field: &str| containers(pod).any(|c| uses(c, field));
-    if has("secret") || env("secret") {
-        return refers("secrets");
-    }
-    if has("configMap") || env("configMap") {
-        return refers("configmaps");
-    }
-    if has("persistentVolumeClaim") || has("ephemeral") {
-        return refers("persistentvolumeclaims");
-    }
-    if has("projected") {
-        return refers("projected volumes");
-    }
-    if !list(pod, "/spec/resourceClaims").is_empty() {
-        return refers("resourceclaims");
-    }
-    Ok(())
+    let source_secret = || volumes.iter().filter_map(Value::as_object).flat_map(|v| v.values()).any(names_secret);
+    let sources = volumes.iter().flat_map(|v| list(v, "/projected/sources"));
+    let given =
+        |source: &Value| source.as_object().is_some_and(|s| s.iter().any(|(k, v)| k != "downwardAPI" && !v.is_null()));
+    let found = [
+        (!text(pod, "/spec/serviceAccountName").is_empty(), "a service account"),
+        (has("secret") || env("secret") || has("azureFile") || source_secret(), "secrets"),
+        (!list(pod, "/spec/imagePullSecrets").is_empty(), "secrets"),
+        (has("configMap") || env("configMap"), "configmaps"),
+        (has("persistentVolumeClaim") || has("ephemeral"), "persistentvolumeclaims"),
+        (sources.into_iter().any(given), "projected volumes"),
+        (has("csi"), "csidrivers"),
+        (has("glusterfs"), "endpoints"),
+        (!list(pod, "/spec/resourceClaims").is_empty(), "resourceclaims"),
+    ];
+    found.into_iter().find_map(|(refers, what)| refers.then_some(what))
+}
+
+fn names_secret(source: &Value) -> bool {
+    ["secretRef", "nodePublishSecretRef"].iter().any(|field| source.get(field).is_some_and(|s| !s.is_null()))
 }
 
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|l| list(pod, l))
+    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].into_iter().flat_map(|l| list(pod, l))
 }
 
 fn uses(container: &Value, what: &str) -> bool {

@@ -22,16 +22,32 @@ pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> 
         let stored = current(objects, "secrets", namespace, reference).await;
         let stored = alive(stored, reference, "secret", now)?;
         if claims.is_legacy() {
-            let data = stored["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
-            if !secret::same(&data, token.as_bytes()) {
-                return Err("the token is not the one in its secret".into());
-            }
+            check_secret(&stored, token)?;
         }
     }
     if let Some(pod) = &claims.pod {
         alive(current(objects, "pods", namespace, pod).await, pod, "pod", now)?;
     } else if let Some(node) = &claims.node {
         alive(current(objects, "nodes", "", node).await, node, "node", now)?;
+    }
+    Ok(())
+}
+
+/// Checks the Secret of a legacy token: it holds the token, and was not marked invalid for being unused.
+fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
+    const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+    let data = stored["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
+    if stored["type"] != "kubernetes.io/service-account-token" || !secret::same(&data, token.as_bytes()) {
+        return Err("the token is not the one in its secret".into());
+    }
+    if !stored.meta_str("deletionTimestamp").is_empty() {
+        return Err("the secret of the token is being deleted".into());
+    }
+    if stored.label(INVALID_SINCE).is_some_and(|since| !since.is_empty()) {
+        return Err(format!(
+            "the token in secret {:?} is marked invalid; remove the label {INVALID_SINCE} to allow its use again",
+            stored.name()
+        ));
     }
     Ok(())
 }
@@ -61,4 +77,28 @@ fn alive(object: Option<Arc<Value>>, wanted: &Reference, what: &str, now: i64) -
         return Err(format!("the {what} {:?} is being deleted", wanted.name));
     }
     Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn legacy_token_needs_its_valid_secret() {
+        let secret = |kind: &str, label: &str, deleted: Option<&str>| {
+            json!({"type": kind, "data": {"token": STANDARD.encode("t")}, "metadata": {"name": "s",
+                "labels": {"kubernetes.io/legacy-token-invalid-since": label}, "deletionTimestamp": deleted}})
+        };
+        const TYPE: &str = "kubernetes.io/service-account-token";
+        for (secret, token, expect) in [
+            (secret(TYPE, "", None), "t", true),
+            (secret(TYPE, "", None), "u", false),
+            (secret(TYPE, "2026-01-01", None), "t", false),
+            (secret("Opaque", "", None), "t", false),
+            (secret(TYPE, "", Some("2026-01-01T00:00:00Z")), "t", false),
+        ] {
+            assert_eq!(check_secret(&secret, token).is_ok(), expect, "{secret}");
+        }
+    }
 }

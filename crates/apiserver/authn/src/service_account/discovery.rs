@@ -8,7 +8,7 @@ impl AccountTokens {
     pub fn openid_configuration(&self, address: &str) -> Value {
         let (keys, issuer, jwks_uri) = self.parts();
         let own = format!("https://{address}/openid/v1/jwks");
-        let mut algorithms: Vec<&str> = keys.iter().filter_map(|k| k.jwk["alg"].as_str()).collect();
+        let mut algorithms: Vec<&str> = keys.all.iter().filter_map(|k| k.jwk["alg"].as_str()).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         json!({"issuer": issuer, "jwks_uri": if jwks_uri.is_empty() { &own } else { jwks_uri },
@@ -19,6 +19,6 @@ impl AccountTokens {
     /// `/openid/v1/jwks`, served as `application/jwk-set+json`.
     pub fn jwks(&self) -> Value {
         let (keys, _, _) = self.parts();
-        json!({"keys": keys.iter().map(|k| k.jwk.clone()).collect::<Vec<_>>()})
+        json!({"keys": keys.all.iter().map(|k| k.jwk.clone()).collect::<Vec<_>>()})
     }
 }

@@ -3,12 +3,15 @@
 use super::ServiceAccounts;
 use super::claims::{Claims, Reference};
 use super::keys::{SigningKey, signing_key};
+use super::verify::follow;
 use crate::authn::OptionsError;
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta, time};
 use apiserver_request::{GroupResource, Objects};
+use base_tls::Followed;
 use jsonwebtoken::{Header, encode};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const GROUP: &str = "authentication.k8s.io";
@@ -23,8 +26,9 @@ const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 pub struct TokenIssuer {
     issuer: String,
     audiences: Vec<String>,
-    key: SigningKey,
+    key: Followed<SigningKey>,
     extend: bool,
+    longest: Option<i64>,
     objects: Arc<dyn Objects>,
 }
 
@@ -35,8 +39,9 @@ impl TokenIssuer {
         Ok(Some(TokenIssuer {
             issuer: options.issuers.first().cloned().unwrap_or_default(),
             audiences: options.api_audiences(),
-            key: signing_key(path)?,
+            key: follow(vec![path.clone()], read_key)?,
             extend: options.extend_expiration,
+            longest: options.max_expiration_seconds,
             objects,
         }))
     }
@@ -45,6 +50,7 @@ impl TokenIssuer {
     pub async fn issue(&self, account: &Value, mut request: Value) -> Result<Value, ApiError> {
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
+        let seconds = self.shorten(seconds);
         if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
             request["spec"]["audiences"] = json!(self.audiences);
         }
@@ -69,7 +75,7 @@ impl TokenIssuer {
             && seconds == MOUNTED_SECONDS
             && spec["boundObjectRef"]["kind"] == "Pod"
             && audiences == self.audiences;
-        let lifetime = if mounted { EXTENDED_SECONDS } else { seconds };
+        let lifetime = if mounted { self.shorten(EXTENDED_SECONDS) } else { seconds };
         Claims {
             issuer: self.issuer.clone(),
             audiences,
@@ -82,6 +88,11 @@ impl TokenIssuer {
             warn_after: mounted.then_some(now + seconds),
             ..Claims::default()
         }
+    }
+
+    /// Applies the operator's limit, also to tokens whose expiration is extended.
+    fn shorten(&self, seconds: i64) -> i64 {
+        self.longest.map_or(seconds, |longest| seconds.min(longest))
     }
 
     async fn bind(&self, account: &Value, reference: &Value, claims: &mut Claims) -> Result<(), ApiError> {
@@ -136,10 +147,18 @@ impl TokenIssuer {
     }
 
     fn sign(&self, claims: &Claims) -> Result<String, ApiError> {
-        let mut header = Header::new(self.key.public.algorithm);
+        let key = self.key.current();
+        let mut header = Header::new(key.public.algorithm);
         header.typ = None;
-        header.kid = Some(self.key.public.kid.clone());
-        encode(&header, &claims.write(), &self.key.key).map_err(|_| ApiError::internal("failed to generate token"))
+        header.kid = Some(key.public.kid.clone());
+        encode(&header, &claims.write(), &key.key).map_err(|_| ApiError::internal("failed to generate token"))
+    }
+}
+
+fn read_key(paths: &[PathBuf]) -> Result<SigningKey, OptionsError> {
+    match paths {
+        [path] => signing_key(path),
+        _ => Err(OptionsError::Conflict("one signing key file expected".into())),
     }
 }
 

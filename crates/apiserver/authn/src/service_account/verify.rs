@@ -6,10 +6,12 @@ use super::{ServiceAccounts, bindings, claims};
 use crate::authn::OptionsError;
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
+use base_tls::{Followed, TlsError};
 use jsonwebtoken::{Validation, decode, decode_header};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const LEEWAY: i64 = 60;
@@ -18,25 +20,58 @@ const LONGEST: usize = 64 * 1024;
 
 /// Verifies ServiceAccount tokens.
 pub struct AccountTokens {
-    keys: Vec<VerifyingKey>,
+    keys: Followed<Keys>,
     issuers: Vec<String>,
     audiences: Vec<String>,
     jwks_uri: String,
     objects: Arc<dyn Objects>,
+}
+
+/// The keys as their files have them. New keys start without remembered tokens: the key of one may be gone.
+pub(super) struct Keys {
+    pub all: Vec<VerifyingKey>,
     /// Claims of tokens whose signature was checked, by digest. Times and bindings are checked at each use.
     signed: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+}
+
+impl Keys {
+    fn verifying(paths: &[PathBuf]) -> Result<Self, OptionsError> {
+        let mut all = Vec::new();
+        for path in paths {
+            all.extend(verifying_keys(path)?);
+        }
+        Ok(Keys { all, signed: Mutex::default() })
+    }
+
+    fn signing(paths: &[PathBuf]) -> Result<Self, OptionsError> {
+        let all = paths.iter().map(|path| signing_key(path).map(|key| key.public)).collect::<Result<_, _>>()?;
+        Ok(Keys { all, signed: Mutex::default() })
+    }
+
+    fn payload(&self, token: &str) -> Option<Value> {
+        let header = decode_header(token).ok()?;
+        let mut fitting: Vec<&VerifyingKey> = self.all.iter().filter(|k| k.algorithm == header.alg).collect();
+        if let Some(kid) = &header.kid
+            && fitting.iter().any(|k| k.kid == *kid)
+        {
+            fitting.retain(|k| k.kid == *kid);
+        }
+        fitting.into_iter().find_map(|key| {
+            let mut rules = Validation::new(key.algorithm);
+            rules.required_spec_claims = HashSet::new();
+            (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
+            decode::<Value>(token, &key.key, &rules).ok().map(|data| data.claims)
+        })
+    }
 }
 
 impl AccountTokens {
     /// Reads the keys.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
-        let mut keys = Vec::new();
-        for path in &options.key_files {
-            keys.extend(verifying_keys(path)?);
-        }
-        if let (true, Some(path)) = (keys.is_empty(), &options.signing_key_file) {
-            keys.push(signing_key(path)?.public);
-        }
+        let keys = match (options.key_files.as_slice(), &options.signing_key_file) {
+            ([], Some(path)) => follow(vec![path.clone()], Keys::signing)?,
+            (paths, _) => follow(paths.to_vec(), Keys::verifying)?,
+        };
         if options.issuers.iter().all(String::is_empty) {
             return Err(OptionsError::Conflict("--service-account-issuer is a required flag".into()));
         }
@@ -46,7 +81,6 @@ impl AccountTokens {
             audiences: options.api_audiences(),
             jwks_uri: options.jwks_uri.clone(),
             objects,
-            signed: Mutex::default(),
         })
     }
 
@@ -70,17 +104,18 @@ impl AccountTokens {
             return Ok(None);
         }
         let digest = secret::digest(token.as_bytes());
-        if let Some(claims) = self.signed.lock().get(&digest) {
+        let keys = self.keys.current();
+        if let Some(claims) = keys.signed.lock().get(&digest) {
             return Ok(Some(claims.clone()));
         }
         if !self.issuer_known(token) {
             return Ok(None);
         }
-        let payload = self.payload(token).ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
+        let payload = keys.payload(token).ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
         let claims =
             Claims::read(&payload).ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
         let claims = Arc::new(claims);
-        let mut signed = self.signed.lock();
+        let mut signed = keys.signed.lock();
         if signed.len() >= REMEMBERED {
             signed.clear();
         }
@@ -94,25 +129,17 @@ impl AccountTokens {
         issuer == claims::LEGACY_ISSUER || self.issuers.iter().any(|i| i == issuer)
     }
 
-    fn payload(&self, token: &str) -> Option<Value> {
-        let header = decode_header(token).ok()?;
-        let mut fitting: Vec<&VerifyingKey> = self.keys.iter().filter(|k| k.algorithm == header.alg).collect();
-        if let Some(kid) = &header.kid
-            && fitting.iter().any(|k| k.kid == *kid)
-        {
-            fitting.retain(|k| k.kid == *kid);
-        }
-        fitting.into_iter().find_map(|key| {
-            let mut rules = Validation::new(key.algorithm);
-            rules.required_spec_claims = HashSet::new();
-            (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
-            decode::<Value>(token, &key.key, &rules).ok().map(|data| data.claims)
-        })
+    pub(super) fn parts(&self) -> (Arc<Keys>, &str, &str) {
+        (self.keys.current(), self.issuers.first().map(String::as_str).unwrap_or_default(), &self.jwks_uri)
     }
+}
 
-    pub(super) fn parts(&self) -> (&[VerifyingKey], &str, &str) {
-        (&self.keys, self.issuers.first().map(String::as_str).unwrap_or_default(), &self.jwks_uri)
-    }
+/// Reads keys now and after each change of their files.
+pub(super) fn follow<T: 'static>(
+    paths: Vec<PathBuf>,
+    read: fn(&[PathBuf]) -> Result<T, OptionsError>,
+) -> Result<Followed<T>, OptionsError> {
+    Ok(Followed::load(paths, move |paths| read(paths).map_err(|error| TlsError::Refused(error.to_string())))?)
 }
 
 fn unverified(token: &str) -> Option<Value> {

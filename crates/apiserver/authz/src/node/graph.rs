@@ -24,6 +24,8 @@ pub enum Target {
     ResourceClaim,
     /// Volume attachments.
     Attachment,
+    /// Resource slices.
+    Slice,
 }
 
 type Key = (Target, String, String);
@@ -37,6 +39,7 @@ pub struct Graph {
     /// Secrets that volumes name, with the volumes.
     secret_volumes: HashMap<(String, String), Vec<String>>,
     attachments: HashMap<String, String>,
+    slices: HashMap<String, String>,
 }
 
 struct Volume {
@@ -50,6 +53,7 @@ impl Graph {
         match target {
             Target::Volume => self.volumes.get(name).is_some_and(|v| self.uses_claim(node, &v.claim)),
             Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
+            Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
             Target::Secret => self.uses(node, target, namespace, name) || self.by_volume(node, namespace, name),
             _ => self.uses(node, target, namespace, name),
         }
@@ -127,11 +131,21 @@ impl Graph {
 
     /// An attachment appeared, changed or went away.
     pub fn attachment(&mut self, attachment: &Value, gone: bool) {
-        let name = attachment.name().to_owned();
-        if gone {
-            self.attachments.remove(&name);
-        } else {
-            self.attachments.insert(name, attachment["spec"]["nodeName"].as_str().unwrap_or_default().to_owned());
-        }
+        follow_node(&mut self.attachments, attachment, gone);
+    }
+
+    /// A slice appeared, changed or went away.
+    pub fn slice(&mut self, slice: &Value, gone: bool) {
+        follow_node(&mut self.slices, slice, gone);
+    }
+}
+
+fn follow_node(nodes: &mut HashMap<String, String>, object: &Value, gone: bool) {
+    let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+    // Not every slice belongs to a node.
+    if gone || node.is_empty() {
+        nodes.remove(object.name());
+    } else {
+        nodes.insert(object.name().to_owned(), node.to_owned());
     }
 }

@@ -53,6 +53,7 @@ impl Allocators {
             claim.taken.addresses.push(address);
             all.push(address);
         }
+        claim.replaced.addresses = had.into_iter().filter(|address| !all.contains(address)).collect();
         write_addresses(service, &all);
         Ok(())
     }
@@ -196,7 +197,7 @@ pub(super) async fn release(registry: &Registry, address: IpAddr) {
         Err(e) => Err(e),
     };
     if let Err(e) = done {
-        tracing::warn!(%address, error = %e, "an address could not be given back; the next start does it");
+        tracing::warn!(%address, error = %e, "an address could not be released; the next round of repair does it");
     }
 }
 

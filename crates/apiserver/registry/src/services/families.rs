@@ -11,6 +11,7 @@ pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&V
         return Ok(());
     }
     keep_old(service, old);
+    drop_second(service, old);
     let cluster = cluster_families(options);
     let headless_without_selector =
         spec_str(service, "clusterIP") == "None" && service.pointer("/spec/selector").is_none();
@@ -43,6 +44,24 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
         let empty = spec.get(field).is_none_or(|v| v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty));
         if empty {
             spec.insert(field.into(), value);
+        }
+    }
+}
+
+/// A dual-stack Service that becomes single-stack loses its second family and address, unless the update names others.
+fn drop_second(service: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    let was_dual = matches!(spec_str(old, "ipFamilyPolicy"), "PreferDualStack" | "RequireDualStack");
+    if !was_dual || spec_str(service, "ipFamilyPolicy") != "SingleStack" {
+        return;
+    }
+    for field in ["clusterIPs", "ipFamilies"] {
+        let before = old.pointer("/spec").and_then(|spec| spec.get(field));
+        let spec = object_at(service, "spec");
+        if spec.get(field) == before
+            && let Some(list) = spec.get_mut(field).and_then(Value::as_array_mut)
+        {
+            list.truncate(1);
         }
     }
 }
@@ -94,4 +113,28 @@ fn families(service: &Value, cluster: &[&'static str], policy: &str, any: bool) 
 fn family_of_address(service: &Value) -> Option<String> {
     let address: std::net::IpAddr = spec_str(service, "clusterIP").parse().ok()?;
     Some(if address.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn downgrade_to_single_stack_drops_the_second_family() {
+        let options = ServiceOptions {
+            cidrs: vec!["10.0.0.0/16".parse().unwrap(), "fd00::/112".parse().unwrap()],
+            node_ports: 30000..=32767,
+        };
+        let old = json!({"spec": {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "clusterIP": "10.0.0.5",
+            "clusterIPs": ["10.0.0.5", "fd00::5"], "ipFamilies": ["IPv4", "IPv6"]}});
+        let mut new = old.clone();
+        new["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+        fill(&options, &mut new, Some(&old)).unwrap();
+        assert_eq!(new["spec"]["clusterIPs"], json!(["10.0.0.5"]));
+        assert_eq!(new["spec"]["ipFamilies"], json!(["IPv4"]));
+        let mut kept = old.clone();
+        fill(&options, &mut kept, Some(&old)).unwrap();
+        assert_eq!(kept["spec"]["clusterIPs"], old["spec"]["clusterIPs"]);
+    }
 }

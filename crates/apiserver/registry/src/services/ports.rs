@@ -229,13 +229,18 @@ pub(super) async fn release(registry: &Registry, range: &RangeInclusive<u16>, po
     change(registry, range, |bitmap| bitmap.retain(|port| !ports.contains(port))).await
 }
 
-/// Sets the bitmap to exactly these ports.
-pub(super) async fn reset(
+/// Marks ports as taken.
+pub(super) async fn add(
     registry: &Registry,
     range: &RangeInclusive<u16>,
     ports: &BTreeSet<u16>,
 ) -> Result<(), StoreError> {
-    change(registry, range, |bitmap| bitmap.clone_from(ports)).await
+    change(registry, range, |bitmap| bitmap.extend(ports.iter().filter(|port| range.contains(port)))).await
+}
+
+/// Returns the ports that are marked as taken.
+pub(super) async fn taken(registry: &Registry, range: &RangeInclusive<u16>) -> Result<BTreeSet<u16>, StoreError> {
+    read(registry, range).await.map(|(bitmap, _)| bitmap)
 }
 
 async fn change(

@@ -1,4 +1,7 @@
-//! At the start: allocations are made to agree with the Services that there are.
+//! Allocations are kept in agreement with the Services that exist.
+//!
+//! What a Service has and nobody recorded is recorded at once. What is recorded without a Service is released only after
+//! several rounds: an API server allocates before it writes the Service, so that a recent allocation is no leak.
 
 use super::{addresses, ports};
 use crate::errors::store_error;
@@ -9,44 +12,139 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Rounds in which an allocation must have no Service before it is released; longer than any request takes.
+const ROUNDS: u32 = 3;
+
+/// What has no Service, with the number of rounds since.
+#[derive(Debug)]
+struct Leaks<T>(BTreeMap<T, u32>);
+
+impl<T: Ord + Copy> Leaks<T> {
+    fn new() -> Self {
+        Leaks(BTreeMap::new())
+    }
+
+    /// Counts another round; returns what has been without a Service for `ROUNDS`.
+    fn count(&mut self, unused: impl IntoIterator<Item = T>) -> Vec<T> {
+        let before = std::mem::take(&mut self.0);
+        self.0 = unused.into_iter().map(|item| (item, before.get(&item).copied().unwrap_or(0) + 1)).collect();
+        let ripe: Vec<T> = self.0.iter().filter(|(_, rounds)| **rounds >= ROUNDS).map(|(item, _)| *item).collect();
+        self.0.retain(|_, rounds| *rounds < ROUNDS);
+        ripe
+    }
+}
 
 impl Registry {
-    /// Frees addresses and ports of Services that are gone, and takes those of Services that lack them.
+    /// Records the addresses and ports of Services that lack a record.
     ///
     /// # Errors
     /// The store can't be reached.
     pub async fn repair_allocations(&self) -> Result<(), ApiError> {
-        let Some(cache) = self.caches.of("", "services") else { return Ok(()) };
-        let snapshot = cache.snapshot(0);
-        let services: Vec<Arc<Value>> = snapshot.range("", "").filter_map(|e| e.tree().ok()).map(Arc::new).collect();
-        let used: BTreeSet<u16> = services.iter().flat_map(|s| ports::of(s)).collect();
+        let services = self.services();
         let range = &self.options.services.options.node_ports;
-        ports::reset(self, range, &used).await.map_err(|e| store_error(&e))?;
-        self.repair_addresses(&services).await
+        ports::add(self, range, &used_ports(&services)).await.map_err(|e| store_error(&e))?;
+        self.record_addresses(&services).await
     }
 
-    async fn repair_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
-        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Ok(()) };
-        let mut wanted: BTreeMap<IpAddr, &Value> = BTreeMap::new();
-        for service in services {
-            wanted.extend(addresses::of(service).into_iter().map(|a| (a, &**service)));
-        }
-        for entry in cache.snapshot(0).range("", "") {
-            let ours = entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io");
-            let Ok(address) = entry.name().parse::<IpAddr>() else { continue };
-            if wanted.remove(&address).is_none() && ours {
-                tracing::info!(%address, "an address without a Service is given back");
-                addresses::release(self, address).await;
+    /// Repairs allocations every minute and releases those that leaked, until `stop`.
+    pub async fn keep_allocations(&self, stop: &CancellationToken) {
+        let (mut lost_ports, mut lost_addresses) = (Leaks::new(), Leaks::new());
+        while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+            // A cache that lags behind would show allocations without their Services.
+            let fresh = self.reach("").await;
+            let done = match fresh {
+                Ok(_) => self.release_leaks(&mut lost_ports, &mut lost_addresses).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                tracing::info!(%error, "allocations of Services are repaired in the next round");
             }
         }
-        for (address, service) in wanted {
+    }
+
+    async fn release_leaks(
+        &self,
+        lost_ports: &mut Leaks<u16>,
+        lost_addresses: &mut Leaks<IpAddr>,
+    ) -> Result<(), ApiError> {
+        self.repair_allocations().await?;
+        let range = &self.options.services.options.node_ports;
+        let taken = ports::taken(self, range).await.map_err(|e| store_error(&e))?;
+        let recorded = self.recorded_addresses();
+        // Services are read after the allocations: one that was written in between is seen.
+        self.reach("").await?;
+        let services = self.services();
+        let used = used_ports(&services);
+        let ports = lost_ports.count(taken.difference(&used).copied());
+        if !ports.is_empty() {
+            tracing::info!(?ports, "node ports without a Service are released");
+            ports::release(self, range, &ports).await.map_err(|e| store_error(&e))?;
+        }
+        let used = used_addresses(&services);
+        for address in lost_addresses.count(recorded.into_iter().filter(|address| !used.contains_key(address))) {
+            tracing::info!(%address, "an address without a Service is released");
+            addresses::release(self, address).await;
+        }
+        Ok(())
+    }
+
+    fn services(&self) -> Vec<Arc<Value>> {
+        let Some(cache) = self.caches.of("", "services") else { return Vec::new() };
+        cache.snapshot(0).range("", "").filter_map(|e| e.tree().ok()).map(Arc::new).collect()
+    }
+
+    /// Returns the addresses of IPAddress objects that API servers made.
+    fn recorded_addresses(&self) -> Vec<IpAddr> {
+        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Vec::new() };
+        let snapshot = cache.snapshot(0);
+        let ours = snapshot
+            .range("", "")
+            .filter(|entry| entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io"));
+        ours.filter_map(|entry| entry.name().parse().ok()).collect()
+    }
+
+    async fn record_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
+        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Ok(()) };
+        for (address, service) in used_addresses(services) {
+            if cache.get(&address.to_string()).is_some() {
+                continue;
+            }
             let object = addresses::ip_address(service, service.namespace(), address);
             let key = self.caches.store_key(cache.kind(), "", &address.to_string());
             let bytes = encode_stored(cache.kind().row, &object).into();
-            if let Err(e) = self.store.create(&key, bytes, None).await {
-                tracing::warn!(%address, error = %e, "the IPAddress of a Service could not be made");
+            if let Err(error) = self.store.create(&key, bytes, None).await {
+                tracing::warn!(%address, %error, "the IPAddress of a Service could not be made");
             }
         }
         Ok(())
+    }
+}
+
+fn used_ports(services: &[Arc<Value>]) -> BTreeSet<u16> {
+    services.iter().flat_map(|service| ports::of(service)).collect()
+}
+
+fn used_addresses(services: &[Arc<Value>]) -> BTreeMap<IpAddr, &Value> {
+    let each = services.iter().map(|service| &**service);
+    each.flat_map(|service| addresses::of(service).into_iter().map(move |address| (address, service))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocation_is_released_after_three_rounds_without_its_service() {
+        let mut leaks = Leaks::new();
+        assert!(leaks.count([30000, 30001]).is_empty());
+        assert!(leaks.count([30000]).is_empty());
+        // The Service of 30001 was written after the first round; the count starts again when it goes.
+        assert_eq!(leaks.count([30000, 30001]), [30000]);
+        assert!(leaks.count([30000, 30001]).is_empty());
+        assert_eq!(leaks.count([30001]), [30001]);
     }
 }

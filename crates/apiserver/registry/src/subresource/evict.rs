@@ -1,5 +1,6 @@
 //! Eviction: a delete that disruption budgets may refuse.
 
+use crate::delete::check_preconditions;
 use crate::delete_options::DeleteOptions;
 use crate::registry::Registry;
 use crate::update::{Mode, Update};
@@ -37,17 +38,22 @@ impl Registry {
             options.uid = options.uid.or_else(|| Some(pod.uid().to_owned()));
         }
         if !options.dry_run && !pod.is_being_deleted() {
-            self.mark_disrupted(write, &pod).await?;
+            let marked = self.mark_disrupted(write, &pod, &options).await?;
+            // The mark is the server's own write: it must not fail the client's precondition, which held before it.
+            options.resource_version = options.resource_version.map(|_| marked.resource_version().to_owned());
         }
         let mut delete = Write { subresource: String::new(), ..write.clone() };
         self.delete(&mut delete, &options).await.map(|_| ())
     }
 
-    /// Says on the pod why it goes, for those who count failures.
-    async fn mark_disrupted(&self, write: &Write, pod: &Value) -> Result<(), ApiError> {
+    /// Writes the condition that tells controllers why the pod is deleted, if the client's preconditions hold.
+    async fn mark_disrupted(&self, write: &Write, pod: &Value, options: &DeleteOptions) -> Result<Value, ApiError> {
         let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
-        let change = |pod: &Value| Ok(disrupted(pod));
-        self.update(&mut mark, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+        let change = |pod: &Value| {
+            check_preconditions(write, options, pod)?;
+            Ok(disrupted(pod))
+        };
+        self.update(&mut mark, &Update { change: &change, replaces: false, mode: Mode::Raw }).await
     }
 
     async fn spend_budget(&self, pod: &Value, dry_run: bool) -> Result<(), ApiError> {

@@ -164,6 +164,9 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         data["requestheader-client-ca-file"] = read(ca).into();
         data["requestheader-allowed-names"] = list(&options.requestheader_allowed_names);
         data["requestheader-username-headers"] = list(&options.requestheader_username_headers);
+        if !options.requestheader_uid_headers.is_empty() {
+            data["requestheader-uid-headers"] = list(&options.requestheader_uid_headers);
+        }
         data["requestheader-group-headers"] = list(&options.requestheader_group_headers);
         data["requestheader-extra-headers-prefix"] = list(&options.requestheader_extra_headers_prefix);
     }

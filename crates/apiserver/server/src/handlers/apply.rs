@@ -5,6 +5,7 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
 use crate::negotiate::media_type;
+use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
 use api_codec::{Strictness, json, yaml};
@@ -24,7 +25,7 @@ pub fn is_apply(context: &Context) -> bool {
     media_type(context.header("content-type")) == MEDIA_TYPE
 }
 
-/// An apply; creates the object where there is none.
+/// An apply; creates the object where there is none, for which the user needs the right to create besides that to patch.
 pub async fn apply(
     server: &Server,
     context: &Context,
@@ -42,6 +43,7 @@ pub async fn apply(
     let intent = read(context, row, &write, &body)?;
     let (code, object) = match change(server, &mut write, row, &intent, force).await {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
+            pipeline::authorize_verb(server, context, "create")?;
             (201, create(server, &mut write, &intent, force).await?)
         }
         changed => (200, changed?),

@@ -3,10 +3,9 @@
 use super::options;
 use crate::body::Body;
 use crate::context::Context;
-use crate::decode::{self, Expected};
+use crate::decode;
 use crate::respond;
 use crate::server::Server;
-use api_codec::Strictness;
 use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Details, Meta, Status};
@@ -43,7 +42,7 @@ pub async fn delete(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted()?;
+    context.wanted_of_one(row.kind)?;
     let mut write = options::write(context, row, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
@@ -74,7 +73,7 @@ pub async fn delete_collection(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted()?;
+    context.wanted_of_list(row.list_kind)?;
     let write = options::write(context, row, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, row)?;
@@ -94,10 +93,7 @@ fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiErro
 
 fn from_body(context: &Context, body: &[u8]) -> Result<Value, ApiError> {
     let message = schema().message(OPTIONS).ok_or_else(|| ApiError::internal("the schema has no DeleteOptions"))?;
-    let given = api_codec::json::parse(body).ok();
-    let version = given.as_ref().and_then(|v| v.get("apiVersion")?.as_str()).unwrap_or("v1").to_owned();
-    let expected = Expected { api_version: &version, kind: "DeleteOptions", message };
-    decode::object(context, expected, body, Strictness::Ignore, &mut Vec::new())
+    decode::options(context, "DeleteOptions", message, body)
 }
 
 fn from_query(context: &Context) -> Result<Value, ApiError> {

@@ -90,7 +90,7 @@ pub async fn patch(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted()?;
+    context.wanted_of_one(row.kind)?;
     if super::apply::is_apply(context) {
         return super::apply::apply(server, context, row, body).await;
     }

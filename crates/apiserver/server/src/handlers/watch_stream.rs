@@ -134,7 +134,8 @@ impl Stream {
     pub fn spawn(server: Arc<Server>, subscription: Subscription, frames: Frames, options: WatchOptions) -> Body {
         let (out, receiver) = mpsc::channel(32);
         let stream = Stream { server, frames, options, out, sent: subscription.revision };
-        tokio::spawn(stream.run(subscription));
+        let tasks = stream.server.tasks.clone();
+        tasks.spawn_isolated("watch", stream.run(subscription));
         StreamBody::new(ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))))
             .boxed_unsync()
     }
@@ -156,7 +157,7 @@ impl Stream {
         }
         let mut changes = subscription.changes;
         let mut next_bookmark = self.first_bookmark(ends);
-        let stopping = self.server.stopping.clone();
+        let closing = self.server.closing.clone();
         loop {
             tokio::select! {
                 change = changes.recv() => self.send(&change.ok_or(Ended)?).await?,
@@ -166,7 +167,7 @@ impl Stream {
                 }
                 () = tokio::time::sleep_until(ends) => return Ok(()),
                 () = self.out.closed() => return Err(Ended),
-                () = stopping.cancelled() => return Ok(()),
+                () = closing.cancelled() => return Ok(()),
             }
         }
     }

@@ -20,7 +20,7 @@ pub async fn create(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted()?;
+    context.wanted_of_one(row.kind)?;
     let mut write = options::write(context, row, "CreateOptions")?;
     let object = read(context, row, &body, "CreateOptions", &mut write.warnings)?;
     let created = server.registry.create(&mut write, object).await?;
@@ -34,7 +34,7 @@ pub async fn update(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted()?;
+    context.wanted_of_one(row.kind)?;
     let mut write = options::write(context, row, "UpdateOptions")?;
     let mut warnings = Vec::new();
     let object = read(context, row, &body, "UpdateOptions", &mut warnings)?;

@@ -1,11 +1,13 @@
 //! One request to a backend, and its answer or its upgraded connection back.
 
-use super::connect::{self, Target};
+use super::connect::{self, ConnectError, Target};
+use super::rewrite::{Links, quotable};
 use crate::body::{Body, BodyError};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
-use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, UPGRADE};
-use http::{HeaderMap, Request, Response, StatusCode};
+use base_task::Tasks;
+use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -34,16 +36,17 @@ const DROPPED: [&str; 10] = [
 
 /// Sends the request on and brings the answer back.
 pub async fn forward(
+    tasks: &Tasks,
     context: &Context,
     target: Target,
     body: Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
-    let mut sender = dial(&target).await?;
+    let mut sender = dial(tasks, &target).await?;
     let request = request(context, &target, body, upgrade.is_some())?;
-    let mut response = sender.send_request(request).await.map_err(|e| unreachable(&target, &e))?;
+    let mut response = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
     if let (Some(client), StatusCode::SWITCHING_PROTOCOLS) = (upgrade, response.status()) {
-        tokio::spawn(splice(client, hyper::upgrade::on(&mut response)));
+        tasks.spawn_isolated("proxied stream", splice(client, hyper::upgrade::on(&mut response)));
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, crate::body::full("")));
     }
@@ -54,24 +57,40 @@ pub async fn forward(
     for name in ["connection", "keep-alive", "transfer-encoding"] {
         parts.headers.remove(name);
     }
+    let response = Response::from_parts(parts, body);
+    let response = match links(context, &target) {
+        Some(links) => links.apply(response),
+        None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
+    };
     // The connection lives as long as its sender.
-    let body = body.map_frame(move |frame| {
-        let _ = &sender;
-        frame
-    });
-    Ok(Response::from_parts(parts, body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()))
+    Ok(response.map(|body| {
+        let body = body.map_frame(move |frame| {
+            let _ = &sender;
+            frame
+        });
+        body.boxed_unsync()
+    }))
+}
+
+/// How links of the answer are rewritten: those of proxies are, but not in the answer to a HEAD, which has no body.
+fn links(context: &Context, target: &Target) -> Option<Links> {
+    let info = &context.info;
+    let rewrites = info.subresource == "proxy" && context.method != Method::HEAD;
+    let prefix = context.raw_path.strip_suffix(&info.rest).unwrap_or(&context.raw_path);
+    let client = context.header("host").to_owned();
+    rewrites.then(|| Links { prefix: quotable(prefix), backend: target.address(), client })
 }
 
 /// A connection to the backend for one request.
-pub async fn dial<B>(target: &Target) -> Result<http1::SendRequest<B>, ApiError>
+pub async fn dial<B>(tasks: &Tasks, target: &Target) -> Result<http1::SendRequest<B>, ApiError>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<BodyError>,
 {
     let io = connect::open(target).await.map_err(|e| unreachable(target, &e))?;
-    let (sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|e| unreachable(target, &e))?;
-    tokio::spawn(async move {
+    let (sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|e| broken(target, &e))?;
+    tasks.spawn_isolated("connection to a backend", async move {
         // An error ends the answer's body, which is where the client sees it.
         let _ = connection.with_upgrades().await;
     });
@@ -87,28 +106,12 @@ fn request(context: &Context, target: &Target, body: Incoming, upgrades: bool) -
 }
 
 fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
-    let keep = |name: &HeaderName| {
-        let name = name.as_str();
-        !DROPPED.contains(&name) && !name.starts_with("impersonate-") && !name.starts_with("x-remote-")
-    };
-    let mut headers: HeaderMap = context
-        .headers
-        .iter()
-        .filter(|(name, _)| keep(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    // A map of headers built from an iterator keeps one value a name; protocols come as several.
-    for name in ["sec-websocket-protocol", "x-stream-protocol-version"] {
-        headers.remove(name);
-        for value in context.headers.get_all(name) {
-            if let Ok(name) = HeaderName::try_from(name)
-                && !value.as_bytes().starts_with(b"base64url.bearer.authorization.k8s.io.")
-            {
-                headers.append(name, value.clone());
-            }
-        }
+    // Credentials were taken out of the headers when they were read.
+    let mut headers = HeaderMap::new();
+    for (name, value) in context.headers.iter().filter(|(name, _)| !DROPPED.contains(&name.as_str())) {
+        headers.append(name.clone(), value.clone());
     }
-    if let Ok(value) = HeaderValue::from_str(&target.address) {
+    if let Ok(value) = HeaderValue::from_str(&target.address()) {
         headers.insert(HOST, value);
     }
     if let Some(peer) = &context.peer
@@ -120,7 +123,6 @@ fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
         headers.insert(UPGRADE, protocol.clone());
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     }
-    headers.remove(AUTHORIZATION);
     headers
 }
 
@@ -144,8 +146,18 @@ async fn splice(client: OnUpgrade, backend: OnUpgrade) {
     let _ = tokio::io::copy_bidirectional(&mut client, &mut backend).await;
 }
 
-pub fn unreachable(target: &Target, error: &dyn std::error::Error) -> ApiError {
-    tracing::debug!(address = target.address, error = %error, "a backend could not be reached");
-    let text = format!("error trying to reach service: dial tcp {}: {error}", target.address);
+/// 503, or 400 for an address that no request is passed on to.
+pub fn unreachable(target: &Target, error: &ConnectError) -> ApiError {
+    let address = target.address();
+    tracing::debug!(address, %error, "a backend could not be reached");
+    match error {
+        ConnectError::NotAllowed => ApiError::bad_request(error.to_string()),
+        ConnectError::Io(error) => broken(target, error),
+    }
+}
+
+/// 503 for a connection that broke off.
+pub fn broken(target: &Target, error: &dyn std::error::Error) -> ApiError {
+    let text = format!("error trying to reach service: dial tcp {}: {error}", target.address());
     ApiError::new(Reason::ServiceUnavailable, text)
 }

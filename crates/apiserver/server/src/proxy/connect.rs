@@ -1,10 +1,12 @@
 //! Connections to kubelets and pods.
 
+use super::reach::{Loopback, Reach};
 use api_meta::{ApiError, meta};
-use base_tls::{ClientTls, TlsError, client_config};
+use base_tls::{ClientTls, Followed, TlsError, client_config};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,50 +29,71 @@ pub struct KubeletTls {
     pub address_types: Vec<String>,
 }
 
-/// How kubelets are reached.
+/// How backends are reached.
 pub struct Kubelets {
-    kubelet: Arc<ClientConfig>,
+    kubelet: Followed<Arc<ClientConfig>>,
     any: Arc<ClientConfig>,
     address_types: Vec<String>,
+    reach: Reach,
 }
 
 /// Where a request goes.
 pub struct Target {
-    /// Host and port.
-    pub address: String,
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
     /// TLS; `None` is plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
     /// Path and query.
     pub path: String,
+    /// Addresses that are out of bounds.
+    pub reach: Reach,
+    /// Whether `host` may be on loopback.
+    pub loopback: Loopback,
+}
+
+/// What keeps a connection from being opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The host is, or resolves to, an address that no request may be passed on to.
+    #[error("address not allowed")]
+    NotAllowed,
+    /// The network or TLS.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
 }
 
 /// A byte stream to a backend.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
+impl Target {
+    /// `host:port`
+    pub fn address(&self) -> String {
+        joined(&self.host, u64::from(self.port))
+    }
+}
+
 impl Kubelets {
-    /// Reads the files of `tls`.
+    /// Reads the files of `tls`, now and when they change.
     ///
     /// # Errors
     /// A file that can't be read or used.
-    pub fn new(tls: &KubeletTls) -> anyhow::Result<Self> {
-        let read =
-            |path: &PathBuf| std::fs::read(path).map_err(|e| anyhow::anyhow!("can't read {}: {e}", path.display()));
-        let identity = match (&tls.certificate, &tls.key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
-        let ca = tls.ca.as_ref().map(read).transpose()?;
-        let insecure = ca.is_none();
-        let config = |tls: &ClientTls| -> Result<Arc<ClientConfig>, TlsError> { client_config(tls) };
+    pub fn new(tls: &KubeletTls, reach: Reach) -> anyhow::Result<Self> {
+        let pair = tls.certificate.iter().chain(&tls.key);
+        let paths = tls.ca.iter().chain(pair).cloned().collect();
+        let tls = tls.clone();
+        let address_types = tls.address_types.clone();
         Ok(Kubelets {
-            kubelet: config(&ClientTls { ca, identity, insecure, alpn: Vec::new() })?,
-            any: config(&ClientTls { insecure: true, ..ClientTls::default() })?,
-            address_types: tls.address_types.clone(),
+            kubelet: Followed::load(paths, move |_| kubelet_config(&tls))?,
+            any: client_config(&ClientTls { insecure: true, ..ClientTls::default() })?,
+            address_types,
+            reach,
         })
     }
 
-    /// The kubelet of a node.
+    /// The kubelet of a node, for paths that this server makes.
     pub fn of(&self, node: &Value, path: String) -> Result<Target, ApiError> {
         let host = self.host(node).ok_or_else(|| {
             ApiError::internal(format!(
@@ -78,14 +101,20 @@ impl Kubelets {
                 node["status"]["addresses"]
             ))
         })?;
-        let port =
-            node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or(10250);
-        Ok(Target { address: joined(host, port), tls: Some(self.kubelet.clone()), path })
+        Ok(Target {
+            host: host.to_owned(),
+            port: kubelet_port(node),
+            tls: Some((*self.kubelet.current()).clone()),
+            path,
+            reach: self.reach.clone(),
+            loopback: Loopback::Allowed,
+        })
     }
 
-    /// Something else over HTTPS whose certificate nobody can judge.
-    pub fn unverified(&self) -> Arc<ClientConfig> {
-        self.any.clone()
+    /// What a client names by path, over HTTP or over HTTPS with a certificate that nobody can judge.
+    pub fn outside(&self, https: bool, host: &str, port: u16, path: String) -> Target {
+        let tls = https.then(|| self.any.clone());
+        Target { host: host.to_owned(), port, tls, path, reach: self.reach.clone(), loopback: Loopback::Refused }
     }
 
     fn host<'a>(&self, node: &'a Value) -> Option<&'a str> {
@@ -95,21 +124,56 @@ impl Kubelets {
     }
 }
 
+/// The port of a node's kubelet.
+fn kubelet_port(node: &Value) -> u16 {
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
+    port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(10250)
+}
+
+fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
+    let identity = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => Some((base_tls::read(certificate)?, base_tls::read(key)?)),
+        _ => None,
+    };
+    let ca = tls.ca.as_ref().map(|path| base_tls::read(path)).transpose()?;
+    let insecure = ca.is_none();
+    client_config(&ClientTls { ca, identity, insecure, alpn: Vec::new() })
+}
+
 /// `host:port`, IPv6 in brackets.
 pub fn joined(host: &str, port: u64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Opens a connection.
-pub async fn open(target: &Target) -> std::io::Result<Box<dyn Io>> {
+/// Opens a connection to an address that may be reached.
+pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     let connecting = async {
-        let stream = TcpStream::connect(&target.address).await?;
+        let stream = connect(&resolve(target).await?).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &target.tls else { return Ok(Box::new(stream) as Box<dyn Io>) };
-        let host = target.address.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
-        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+        let name = ServerName::try_from(target.host.clone()).map_err(std::io::Error::other)?;
         let stream = TlsConnector::from(tls.clone()).connect(name, stream).await?;
         Ok(Box::new(stream) as Box<dyn Io>)
     };
-    tokio::time::timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    let timed_out = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(CONNECT, connecting).await.unwrap_or_else(timed_out)
+}
+
+/// All addresses of the target; one that may not be reached bars the others too.
+async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port)).await?.collect();
+    let allowed = found.iter().all(|address| target.reach.allows(*address, target.loopback));
+    if allowed { Ok(found) } else { Err(ConnectError::NotAllowed) }
+}
+
+/// Connects to the first address that answers.
+async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

@@ -1,6 +1,6 @@
 //! `services/NAME/proxy` and `pods/NAME/proxy`: HTTP to an endpoint or a pod.
 
-use super::connect::{Target, joined};
+use super::connect::Target;
 use super::streams::{cached, raw_rest};
 use crate::context::Context;
 use crate::server::Server;
@@ -11,13 +11,14 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 /// `[scheme:]name[:port]`
-struct Name<'a> {
-    https: bool,
-    name: &'a str,
-    port: &'a str,
+pub struct Name<'a> {
+    pub https: bool,
+    pub name: &'a str,
+    pub port: &'a str,
 }
 
-fn parse(text: &str) -> Result<Name<'_>, ApiError> {
+/// Reads what stands in the place of a name.
+pub fn parse(text: &str) -> Result<Name<'_>, ApiError> {
     let parts: Vec<&str> = text.split(':').collect();
     match parts.as_slice() {
         [name] => Ok(Name { https: false, name, port: "" }),
@@ -28,20 +29,12 @@ fn parse(text: &str) -> Result<Name<'_>, ApiError> {
 }
 
 fn to(server: &Server, context: &Context, https: bool, host: &str, port: u64) -> Result<Target, ApiError> {
-    let address: IpAddr = host.parse().map_err(|_| ApiError::bad_request("address not allowed"))?;
-    if address.is_loopback() || is_link_local(address) || address.is_multicast() || address.is_unspecified() {
-        return Err(ApiError::bad_request("address not allowed"));
-    }
-    let tls = https.then(|| server.kubelets.unverified());
-    Ok(Target { address: joined(host, port), tls, path: raw_rest(context) })
-}
-
-/// Where the cloud's metadata services are.
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => a.is_link_local(),
-        IpAddr::V6(a) => a.is_unicast_link_local(),
-    }
+    let not_allowed = || ApiError::bad_request("address not allowed");
+    let address: IpAddr = host.parse().map_err(|_| not_allowed())?;
+    let port = u16::try_from(port).map_err(|_| not_allowed())?;
+    let mut target = server.kubelets.outside(https, &address.to_string(), port, raw_rest(context));
+    target.reach = target.reach.with_servers(&*server.caches);
+    Ok(target)
 }
 
 /// The address of a pod.

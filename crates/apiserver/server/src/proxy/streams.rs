@@ -1,6 +1,8 @@
 //! Kubelet paths of logs, exec, attach, port-forward and node proxies.
 
 use super::connect::Target;
+use super::reach::Loopback;
+use super::services;
 use crate::context::Context;
 use crate::server::Server;
 use api_meta::{ApiError, Meta, meta};
@@ -15,18 +17,24 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 const LOG: [&str; 9] =
     ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "pretty", "stream"];
 
-/// The kubelet of `nodes/NAME/proxy`. The name may carry a port (`NAME:10250`).
+/// The target of `nodes/NAME/proxy`: the kubelet, or another port of the node (`[SCHEME:]NAME:PORT`), which is not shown
+/// the server's certificate.
 pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let name = context.info.name.split(':').next().unwrap_or_default();
-    let node = cached(server, "nodes", "", name)?;
-    let path = raw_rest(context);
-    server.kubelets.of(&node, path)
+    let asked = services::parse(&context.info.name)?;
+    let node = cached(server, "nodes", "", asked.name)?;
+    let mut target = server.kubelets.of(&node, raw_rest(context))?;
+    target.loopback = Loopback::Refused;
+    if !asked.port.is_empty() && asked.port != target.port.to_string() {
+        let port = asked.port.parse().map_err(|_| ApiError::bad_request("the port is not a number"))?;
+        target = server.kubelets.outside(asked.https, &target.host, port, target.path);
+    }
+    target.reach = target.reach.with_servers(&*server.caches);
+    Ok(target)
 }
 
-/// What follows `/proxy` as it was sent, with the query.
+/// What follows the subresource as it was sent, with the query.
 pub fn raw_rest(context: &Context) -> String {
-    let rest = context.raw_path.split_once("/proxy").map_or("", |(_, rest)| rest);
-    let rest = if rest.is_empty() { "/" } else { rest };
+    let rest = if context.info.rest.is_empty() { "/" } else { context.info.rest.as_str() };
     if context.raw_query.is_empty() { rest.to_owned() } else { format!("{rest}?{}", context.raw_query) }
 }
 

@@ -1,38 +1,40 @@
 //! WebSockets of clients that kubelets don't speak: the kubelet is asked for SPDY, and what is said is translated.
 
-use super::backend::{FORWARDED_FOR, dial, refused, unreachable};
+use super::backend::{FORWARDED_FOR, broken, dial, refused};
 use super::connect::Target;
 use crate::body::Body;
 use crate::context::Context;
 use api_meta::ApiError;
-use apiserver_streams::{Protocol, Streams, accept, relay};
+use apiserver_streams::{Protocol, Reader, Streams, accept, relay, send};
+use base_task::Tasks;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 /// Opens the kubelet's side first, so that what it refuses is answered in plain HTTP; then accepts the client's.
 pub async fn translate(
+    tasks: &Tasks,
     context: &Context,
     target: Target,
     protocol: Protocol,
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
-    let Some((status, headers)) = accept(&context.headers, protocol) else {
+    let Some((status, headers)) = accept(&context.headers, Some(protocol.name())) else {
         return Err(ApiError::bad_request("the header Sec-WebSocket-Key is missing"));
     };
-    let mut sender = dial(&target).await?;
+    let mut sender = dial(tasks, &target).await?;
     let request = request(context, &target, protocol)?;
-    let mut answer = sender.send_request(request).await.map_err(|e| unreachable(&target, &e))?;
+    let mut answer = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(answer).await);
     }
     let upstream = hyper::upgrade::on(&mut answer);
     let flag = |name| context.query.flag(name);
     let streams = Streams { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr"), tty: flag("tty") };
-    tokio::spawn(async move {
+    tasks.spawn_isolated("translated stream", async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         relay(protocol, streams, TokioIo::new(client), TokioIo::new(upstream)).await;
     });
@@ -42,16 +44,47 @@ pub async fn translate(
     Ok(response)
 }
 
+/// Asks the kubelet for a log in plain HTTP and sends it to the client in messages.
+pub async fn send_log(
+    tasks: &Tasks,
+    context: &Context,
+    target: Target,
+    reader: Reader,
+    client: OnUpgrade,
+) -> Result<Response<Body>, ApiError> {
+    let missing = || ApiError::bad_request("the header Sec-WebSocket-Key is missing");
+    let (status, headers) = accept(&context.headers, reader.name()).ok_or_else(missing)?;
+    let mut sender = dial(tasks, &target).await?;
+    let request = to_kubelet(context, &target, Method::GET).body(Empty::<Bytes>::new());
+    let request = request.map_err(|_| ApiError::bad_request("the path can't be passed on"))?;
+    let answer = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
+    if !answer.status().is_success() {
+        return Err(refused(answer).await);
+    }
+    tasks.spawn_isolated("log over a WebSocket", async move {
+        // The kubelet's connection lives as long as its sender.
+        let _sender = sender;
+        if let Ok(client) = client.await {
+            send(reader, TokioIo::new(client), answer.into_body().into_data_stream()).await;
+        }
+    });
+    let mut response = Response::new(crate::body::full(""));
+    (*response.status_mut(), *response.headers_mut()) = (status, headers);
+    Ok(response)
+}
+
+fn to_kubelet(context: &Context, target: &Target, method: Method) -> http::request::Builder {
+    let request = Request::builder().method(method).uri(&target.path).header(HOST, target.address());
+    match &context.peer {
+        Some(peer) => request.header(FORWARDED_FOR, peer.addr.ip().to_string()),
+        None => request,
+    }
+}
+
 fn request(context: &Context, target: &Target, protocol: Protocol) -> Result<Request<Empty<Bytes>>, ApiError> {
-    let mut request = Request::builder()
-        .method(Method::POST)
-        .uri(&target.path)
-        .header(HOST, &target.address)
+    let request = to_kubelet(context, target, Method::POST)
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "SPDY/3.1")
         .header("x-stream-protocol-version", protocol.upstream());
-    if let Some(peer) = &context.peer {
-        request = request.header(FORWARDED_FOR, peer.addr.ip().to_string());
-    }
     request.body(Empty::new()).map_err(|_| ApiError::bad_request("the path can't be passed on"))
 }

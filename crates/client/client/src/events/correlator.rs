@@ -134,6 +134,13 @@ impl Correlator {
     }
 }
 
+/// Which of `count` writers has all events about the note's object; none if there is no writer.
+pub(crate) fn shard(note: &Note, count: usize) -> Option<usize> {
+    let hash = hash(&[&object_key(note)]);
+    let shard = hash.checked_rem(u64::try_from(count).ok()?)?;
+    usize::try_from(shard).ok()
+}
+
 fn object_key(note: &Note) -> String {
     let object = &note.regarding;
     let part = |text: &Option<String>| text.clone().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::error::{Error, Result};
 use crate::object::{Object, ObjectExt};
 use crate::params::ListParams;
-use crate::watch::WatchEvent;
+use crate::watch::{Undecodable, WatchEvent};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(3);
@@ -84,8 +84,7 @@ impl<K: Object> Reflector<K> {
                 tracing::debug!(%resource, %error, "watch interrupted");
             }
             Error::Decode { .. } => {
-                // What could not be decoded is passed over by the list, which reports it by name.
-                tracing::error!(%resource, %error, "event can't be decoded; listing again");
+                tracing::error!(%resource, %error, "the watch sent no event; listing again");
                 *position = Position::Expired;
             }
             other => tracing::warn!(%resource, error = %other, "cannot list or watch"),
@@ -113,7 +112,7 @@ impl<K: Object> Reflector<K> {
         let version = list.resource_version().to_owned();
         list.items.iter_mut().for_each(|item| self.transform(item));
         list.items.shrink_to_fit();
-        self.shared.replace(list.items);
+        self.shared.replace(list.items, &list.undecodable, &version);
         *position = Position::At(version.clone());
         Ok(version)
     }
@@ -125,24 +124,42 @@ impl<K: Object> Reflector<K> {
         let mut events = self.api.watch(&self.params, &version, seconds).await?;
         tracing::debug!(%resource, version, "watching");
         while let Some(event) = events.next().await {
-            match event? {
-                WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
-                    *position = Position::At(object.resource_version().to_owned());
-                    self.transform(&mut object);
-                    self.shared.apply(object);
-                }
-                WatchEvent::Deleted(mut object) => {
-                    *position = Position::At(object.resource_version().to_owned());
-                    self.transform(&mut object);
-                    self.shared.delete(object);
-                }
-                WatchEvent::Bookmark { resource_version, .. } => {
-                    *position = Position::At(resource_version);
-                }
-                WatchEvent::Error(status) => return Err(Error::Api(status)),
-            }
+            let version = self.apply(event?)?;
+            self.shared.advance(&version);
+            *position = Position::At(version);
         }
         Ok(())
+    }
+
+    /// Brings one event into the store and returns its version.
+    fn apply(&self, event: WatchEvent<K>) -> Result<String> {
+        Ok(match event {
+            WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
+                let version = object.resource_version().to_owned();
+                self.transform(&mut object);
+                self.shared.apply(object);
+                version
+            }
+            WatchEvent::Deleted(mut object) => {
+                let version = object.resource_version().to_owned();
+                self.transform(&mut object);
+                self.shared.delete(object);
+                version
+            }
+            WatchEvent::Undecodable(object) => self.pass_over(*object),
+            WatchEvent::Bookmark { resource_version, .. } => resource_version,
+            WatchEvent::Error(status) => return Err(Error::Api(status)),
+        })
+    }
+
+    /// Keeps the last state that could be decoded; only a deletion is carried out.
+    fn pass_over(&self, object: Undecodable) -> String {
+        let kind = &self.api.resource().kind;
+        tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; its last state stays");
+        if object.deleted {
+            self.shared.delete_key(&object.key);
+        }
+        object.resource_version
     }
 
     fn transform(&self, object: &mut K) {

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -69,6 +70,7 @@ pub(crate) struct Shared<K> {
     handlers: RwLock<Vec<Handler<K>>>,
     writing: Mutex<()>,
     synced: watch::Sender<bool>,
+    version: AtomicU64,
 }
 
 impl<K: Object> Shared<K> {
@@ -79,6 +81,7 @@ impl<K: Object> Shared<K> {
             handlers: RwLock::new(handlers),
             writing: Mutex::new(()),
             synced: watch::Sender::new(false),
+            version: AtomicU64::new(0),
         }
     }
 
@@ -107,10 +110,27 @@ impl<K: Object> Shared<K> {
         }
     }
 
-    /// Makes the store equal to a list: tells of what went, came and changed.
-    pub(crate) fn replace(&self, items: Vec<K>) {
+    /// Takes an object out whose last state is not known.
+    pub(crate) fn delete_key(&self, key: &str) {
         let _writing = self.writing.lock();
-        let listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
+        let last = self.objects.write().take(key);
+        if let Some(last) = last {
+            self.tell(&Event::Deleted(last));
+        }
+    }
+
+    /// Notes that the store shows everything up to a version.
+    pub(crate) fn advance(&self, version: &str) {
+        // Versions are the store's revisions: numbers that only grow.
+        self.version.fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
+    }
+
+    /// Makes the store equal to a list of `version` and notifies handlers of the differences. The objects at the keys
+    /// `kept` exist too but can't be decoded: their last known states stay.
+    pub(crate) fn replace(&self, items: Vec<K>, kept: &[String], version: &str) {
+        let _writing = self.writing.lock();
+        let mut listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
+        listed.extend(kept.iter().cloned());
         let gone: Vec<Arc<str>> = {
             let objects = self.objects.read();
             objects.by_key.keys().filter(|key| !listed.contains(&***key)).cloned().collect()
@@ -126,6 +146,7 @@ impl<K: Object> Shared<K> {
                 self.put(item);
             }
         }
+        self.advance(version);
         self.synced.send_replace(true);
     }
 
@@ -163,7 +184,7 @@ impl<K: Object> Store<K> {
     /// A store without an informer, for tests of decisions.
     pub fn fixed(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
         let shared = Shared::new(indexes, Vec::new());
-        shared.replace(objects);
+        shared.replace(objects, &[], "");
         Self { shared: Arc::new(shared) }
     }
 
@@ -216,6 +237,11 @@ impl<K: Object> Store<K> {
         self.shared.handlers.write().push(Arc::new(handler));
     }
 
+    /// The version up to which the store shows every change; 0 before the first list.
+    pub fn version(&self) -> u64 {
+        self.shared.version.load(Ordering::Acquire)
+    }
+
     /// Whether the first list is in the store.
     pub fn has_synced(&self) -> bool {
         *self.shared.synced.borrow()
@@ -260,9 +286,9 @@ mod tests {
             sink.lock().push(format!("{word} {}", event.object().name()));
         });
         let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
-        shared.replace(vec![pod("a", "1", "x"), pod("b", "1", "x")]);
+        shared.replace(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
         heard.lock().clear();
-        shared.replace(vec![pod("b", "1", "x"), pod("c", "2", "y")]);
+        shared.replace(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
         shared.apply(pod("c", "3", "x"));
         assert_eq!(*heard.lock(), ["deleted a", "added c", "changed c"]);
         let store = Store::new(Arc::new(shared));

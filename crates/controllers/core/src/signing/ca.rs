@@ -1,26 +1,55 @@
 //! The CA that signs, and what it refuses to sign.
+//!
+//! Subject and public key go from the request into the certificate byte for byte: what was approved is what is signed,
+//! with all values of the subject in their order. The library can't express every subject, so it makes a certificate
+//! with placeholders, which are replaced before the CA signs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_meta::certificate_request::{CertificateRequest, RequestError, check_client_usages};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
-use rcgen::{
-    CertificateSigningRequestParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber,
-};
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, SanType, SerialNumber, SigningKey};
+use x509_parser::error::{PEMError, X509Error};
 
-use super::{KUBELET_CLIENT, KUBELET_SERVING};
+use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, usages};
+
+/// How far back a certificate begins: clocks of machines differ.
+const BACKDATE: i64 = 5 * 60;
+/// Certificates that live shorter end when they should; longer ones end earlier by the backdate.
+const SHORT: i64 = 8 * 3600;
+/// Shortest life of a certificate.
+const SHORTEST: i64 = 10 * 60;
+/// Positions in a TBSCertificate (RFC 5280, 4.1).
+const ISSUER: usize = 3;
+const SUBJECT: usize = 5;
+const PUBLIC_KEY: usize = 6;
 
 /// Why a request is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// The CA's files can't be used.
+    /// The CA's certificate is not PEM.
+    #[error("the signing CA's certificate is not PEM: {0}")]
+    Pem(#[from] PEMError),
+    /// The CA's certificate can't be read.
+    #[error("the signing CA's certificate can't be read: {0}")]
+    Certificate(#[source] X509Error),
+    /// The CA's certificate and key can't be used.
     #[error("the signing CA can't be used: {0}")]
     Ca(#[source] rcgen::Error),
-    /// The request can't be read or signed.
+    /// The certificate can't be made.
     #[error("the request can't be signed: {0}")]
-    Request(#[source] rcgen::Error),
+    Sign(#[source] rcgen::Error),
+    /// The certificate can't be encoded.
+    #[error("the certificate can't be encoded: {0}")]
+    Encode(#[from] yasna::ASN1Error),
+    /// The request is not what its signer signs.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A usage has no meaning.
+    #[error("unrecognized usage value: {0:?}")]
+    Usage(String),
     /// The request is not what its signer signs.
     #[error("{0}")]
     Refused(&'static str),
@@ -30,6 +59,10 @@ pub enum CaError {
 #[derive(Clone)]
 pub struct Ca {
     issuer: Arc<Issuer<'static, KeyPair>>,
+    /// The `Name` of the CA, DER.
+    name: Arc<[u8]>,
+    /// When the CA's certificate ends, in seconds since the epoch.
+    end: i64,
     longest: Duration,
 }
 
@@ -46,96 +79,134 @@ impl Ca {
     /// Either can't be used.
     pub fn from_pem(certificate: &str, key: &str, longest: Duration) -> Result<Self, CaError> {
         let key = KeyPair::from_pem(key).map_err(CaError::Ca)?;
-        let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(CaError::Ca)?;
-        Ok(Self { issuer: Arc::new(issuer), longest })
+        let (_, block) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|error| {
+            if let x509_parser::nom::Err::Error(error) = error { error } else { PEMError::InvalidHeader }
+        })?;
+        let parsed = block.parse_x509().map_err(|error| match error {
+            x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => CaError::Certificate(error),
+            x509_parser::nom::Err::Incomplete(_) => CaError::Certificate(X509Error::InvalidCertificate),
+        })?;
+        let name = parsed.subject().as_raw().into();
+        let end = parsed.validity().not_after.timestamp();
+        let issuer = Issuer::from_ca_cert_der(&block.contents.as_slice().into(), key).map_err(CaError::Ca)?;
+        Ok(Self { issuer: Arc::new(issuer), name, end, longest })
     }
 
-    /// Signs a request in PEM for the usages asked for.
+    /// Signs a request for the usages asked for.
     ///
     /// # Errors
-    /// The request can't be read.
+    /// The request's signature is not that of its key, a usage is unknown, or the CA has expired.
     pub fn sign(
         &self,
-        request: &[u8],
-        usages: &[String],
+        request: &CertificateRequest,
+        names: &[&str],
         wanted: Option<Duration>,
         now: Timestamp,
     ) -> Result<String, CaError> {
-        let text = std::str::from_utf8(request).map_err(|_| CaError::Refused("the request is not PEM"))?;
-        let mut csr = CertificateSigningRequestParams::from_pem(text).map_err(CaError::Request)?;
-        let life =
-            wanted.unwrap_or(self.longest).clamp(Duration::from_secs(600), self.longest.max(Duration::from_secs(600)));
-        let second = now.as_second();
-        let life = i64::try_from(life.as_secs()).unwrap_or(i64::MAX / 2);
-        let at = |s: i64| {
-            time::OffsetDateTime::from_unix_timestamp(s).map_err(|_| CaError::Refused("the time is out of range"))
+        request.verify_signature()?;
+        let life = self.life(wanted, now.as_second())?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::ExplicitNoCa;
+        (params.not_before, params.not_after) = life;
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
+        params.subject_alt_names = alternative_names(request)?;
+        (params.key_usages, params.extended_key_usages) = usages::parse(names)?;
+        let template = params.signed_by(self.issuer.key(), &self.issuer).map_err(CaError::Sign)?;
+        let der = self.fill_in(template.der(), request)?;
+        Ok(to_pem(der))
+    }
+
+    /// First and last moment of a certificate; the last is not after the CA's own.
+    fn life(
+        &self,
+        wanted: Option<Duration>,
+        now: i64,
+    ) -> Result<(time::OffsetDateTime, time::OffsetDateTime), CaError> {
+        let seconds = |life: Duration| i64::try_from(life.as_secs()).unwrap_or(i64::MAX / 2);
+        let longest = seconds(self.longest);
+        let life = wanted.map_or(longest, |wanted| seconds(wanted).max(SHORTEST).min(longest));
+        let backdate = if life < SHORT { 0 } else { BACKDATE };
+        if now >= self.end {
+            return Err(CaError::Refused("the signer has expired"));
+        }
+        let at = |second: i64| {
+            time::OffsetDateTime::from_unix_timestamp(second).map_err(|_| CaError::Refused("the time is out of range"))
         };
-        csr.params.not_before = at(second - 300)?;
-        csr.params.not_after = at(second.saturating_add(life))?;
-        csr.params.is_ca = IsCa::NoCa;
-        csr.params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
-        csr.params.key_usages = usages.iter().filter_map(|u| key_usage(u)).collect();
-        csr.params.extended_key_usages = usages.iter().filter_map(|u| extended(u)).collect();
-        csr.signed_by(&self.issuer).map(|c| c.pem()).map_err(CaError::Request)
+        Ok((at(now - BACKDATE)?, at(now.saturating_add(life - backdate).min(self.end))?))
+    }
+
+    /// Puts the CA's name and the request's subject and key in place of the placeholders, and signs.
+    fn fill_in(&self, template: &[u8], request: &CertificateRequest) -> Result<Vec<u8>, CaError> {
+        let (mut fields, algorithm) = yasna::parse_der(template, |reader| {
+            reader.read_sequence(|reader| {
+                let fields = reader.next().collect_sequence_of(|field| field.read_der())?;
+                let algorithm = reader.next().read_der()?;
+                reader.next().read_bitvec_bytes()?;
+                Ok((fields, algorithm))
+            })
+        })?;
+        let replaced =
+            [(ISSUER, &self.name[..]), (SUBJECT, &request.subject_der[..]), (PUBLIC_KEY, &request.public_key_der[..])];
+        for (position, der) in replaced {
+            let field = fields.get_mut(position).ok_or(CaError::Refused("the certificate has too few fields"))?;
+            *field = der.to_vec();
+        }
+        let content = yasna::construct_der(|writer| {
+            writer.write_sequence(|writer| fields.iter().for_each(|field| writer.next().write_der(field)));
+        });
+        let signature = self.issuer.key().sign(&content).map_err(CaError::Sign)?;
+        Ok(yasna::construct_der(|writer| {
+            writer.write_sequence(|writer| {
+                writer.next().write_der(&content);
+                writer.next().write_der(&algorithm);
+                writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
+            });
+        }))
     }
 }
 
-fn key_usage(name: &str) -> Option<KeyUsagePurpose> {
-    Some(match name {
-        "digital signature" | "signing" => KeyUsagePurpose::DigitalSignature,
-        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
-        "key agreement" => KeyUsagePurpose::KeyAgreement,
-        "content commitment" => KeyUsagePurpose::ContentCommitment,
-        "data encipherment" => KeyUsagePurpose::DataEncipherment,
-        _ => return None,
-    })
+/// The subject alternative names that Kubernetes signs; others are left out, as upstream does.
+fn alternative_names(request: &CertificateRequest) -> Result<Vec<SanType>, CaError> {
+    let mut names = Vec::new();
+    for name in &request.dns_names {
+        names.push(SanType::DnsName(name.as_str().try_into().map_err(CaError::Sign)?));
+    }
+    for address in &request.email_addresses {
+        names.push(SanType::Rfc822Name(address.as_str().try_into().map_err(CaError::Sign)?));
+    }
+    names.extend(request.ip_addresses.iter().map(|address| SanType::IpAddress(*address)));
+    for uri in &request.uris {
+        names.push(SanType::URI(uri.as_str().try_into().map_err(CaError::Sign)?));
+    }
+    Ok(names)
 }
 
-fn extended(name: &str) -> Option<ExtendedKeyUsagePurpose> {
-    Some(match name {
-        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
-        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
-        _ => return None,
-    })
+fn to_pem(der: Vec<u8>) -> String {
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new("CERTIFICATE", der), config)
 }
 
-/// Common name and organisations of a request.
-fn subject(request: &[u8]) -> Option<(String, String)> {
-    let text = std::str::from_utf8(request).ok()?;
-    let csr = CertificateSigningRequestParams::from_pem(text).ok()?;
-    let read = |kind: &DnType| match csr.params.distinguished_name.get(kind) {
-        Some(DnValue::Utf8String(text)) => text.clone(),
-        Some(DnValue::PrintableString(text)) => text.to_string(),
-        _ => String::new(),
-    };
-    Some((read(&DnType::CommonName), read(&DnType::OrganizationName)))
-}
-
-/// The kubelet's name if the request is a kubelet's.
-pub fn kubelet_of(request: &[u8]) -> Option<String> {
-    let (name, organisation) = subject(request)?;
-    (organisation == "system:nodes" && name.starts_with("system:node:")).then_some(name)
-}
-
-/// Whether the request is what its signer signs.
-pub fn judge(csr: &Csr) -> Result<(), CaError> {
+/// Checks that a request is what its signer signs.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn judge(csr: &Csr, request: &CertificateRequest) -> Result<(), CaError> {
     let usages: Vec<_> = csr.spec.usages.iter().flatten().map(String::as_str).collect();
-    let only = |allowed: &[&str]| usages.iter().all(|u| allowed.contains(u));
-    let (needed, other) = match csr.spec.signer_name.as_str() {
-        KUBELET_CLIENT => ("client auth", "server auth"),
-        KUBELET_SERVING => ("server auth", "client auth"),
-        _ => return Ok(()),
-    };
-    if !usages.contains(&needed) || usages.contains(&other) || !only(&["digital signature", "key encipherment", needed])
-    {
-        return Err(CaError::Refused("the usages are not those of the signer"));
-    }
-    let Some(name) = kubelet_of(&csr.spec.request.0) else {
-        return Err(CaError::Refused("the subject is not a kubelet's"));
-    };
-    let serving = csr.spec.signer_name == KUBELET_SERVING;
-    if serving && csr.spec.username.as_deref() != Some(&name) {
-        return Err(CaError::Refused("the subject is not the one who asks"));
+    match csr.spec.signer_name.as_str() {
+        CLIENT => check_client_usages(&usages)?,
+        KUBELET_CLIENT => request.check_kubelet_client(&usages)?,
+        KUBELET_SERVING => {
+            request.check_kubelet_serving(&usages)?;
+            if csr.spec.username.as_deref() != Some(&request.common_name) {
+                return Err(CaError::Refused("the subject is not the one who asks"));
+            }
+        }
+        LEGACY => {}
+        _ => return Err(CaError::Refused("the signer is not known")),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,20 +20,37 @@ fn capacity(volume: &PersistentVolume) -> Option<Quantity> {
     volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?.0.parse().ok()
 }
 
-fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+/// Whether a free volume is what the claim asks for.
+pub fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return false };
-    let class = |name: &Option<String>| name.clone().unwrap_or_default();
-    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
-    let asked = want.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
-    let asked = asked.and_then(|q| q.0.parse::<Quantity>().ok());
-    let offered: Vec<_> = have.access_modes.iter().flatten().collect();
     have.claim_ref.is_none()
-        && !volume.deleting()
-        && class(&want.storage_class_name) == class(&have.storage_class_name)
-        && mode(&want.volume_mode) == mode(&have.volume_mode)
-        && want.access_modes.iter().flatten().all(|m| offered.contains(&m))
+        && mismatch(claim, volume).is_none()
         && want.selector.as_ref().is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
-        && asked.is_none_or(|a| capacity(volume).is_some_and(|c| c >= a))
+}
+
+/// Why a volume can't serve a claim; the claim's selector is not asked, for a claim that names its volume needs none.
+pub fn mismatch(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<&'static str> {
+    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return Some("there is no spec") };
+    let text = |name: &Option<String>| name.clone().unwrap_or_default();
+    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
+    let wanted = want.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
+    let wanted = wanted.and_then(|q| q.0.parse::<Quantity>().ok());
+    let offered: Vec<_> = have.access_modes.iter().flatten().collect();
+    if volume.deleting() {
+        Some("the volume is marked for deletion")
+    } else if wanted.is_some_and(|wanted| capacity(volume).is_none_or(|c| c < wanted)) {
+        Some("requested PV is too small")
+    } else if text(&want.storage_class_name) != text(&have.storage_class_name) {
+        Some("storageClassName does not match")
+    } else if text(&want.volume_attributes_class_name) != text(&have.volume_attributes_class_name) {
+        Some("volumeAttributesClassName does not match")
+    } else if mode(&want.volume_mode) != mode(&have.volume_mode) {
+        Some("incompatible volumeMode")
+    } else if !want.access_modes.iter().flatten().all(|m| offered.contains(&m)) {
+        Some("incompatible accessMode")
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

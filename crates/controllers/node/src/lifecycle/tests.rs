@@ -47,9 +47,22 @@ fn healthy_node_is_left_alone() {
 fn silent_node_is_unknown_and_tainted() {
     let got = run(&node("True", json!([])), 60, true);
     assert_eq!(describe(&got)[0], "status Node a");
-    assert_eq!(taints(&got), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
     assert!(describe(&got).contains(&"status Pod p".to_owned()));
-    assert_eq!(taints(&run(&node("True", json!([])), 60, false)), ["unreachable:NoSchedule"]);
+    let unknown = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
+    assert_eq!(taints(&run(&unknown, 60, true)), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+    assert_eq!(taints(&run(&unknown, 60, false)), ["unreachable:NoSchedule"]);
+}
+
+#[test]
+fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
+    let marked = run(&node("True", json!([])), 60, true);
+    assert_eq!(taints(&marked), Vec::<String>::new(), "the status write changes the version");
+    let unknown: Node = serde_json::from_value(marked[0].as_write().unwrap().body.clone()).unwrap();
+    for actions in [run(&unknown, 60, true), run(&node("False", json!([])), 5, true)] {
+        let patch =
+            actions.iter().filter_map(Action::as_write).find(|w| w.verb == controllers_runtime::Verb::Merge(None));
+        assert_eq!(patch.unwrap().body["metadata"]["resourceVersion"], "1");
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Usage of a target's pods, as the resource metrics API reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use api_meta::Quantity;
+use api_meta::{Quantity, Selector};
 use client::{Client, Request};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, MetricSpec};
@@ -42,38 +42,51 @@ struct Usage {
     usage: BTreeMap<String, String>,
 }
 
+/// Usage of containers by pod name.
+type UsageByPod = HashMap<String, Vec<Usage>>;
+
 /// Reads every metric the autoscaler names.
 pub async fn read(client: &Client, scaler: &HorizontalPodAutoscaler, scale: &Scale, pods: &[Arc<Pod>]) -> Vec<Reading> {
     let specs = scaler.spec.metrics.clone().unwrap_or_default();
     let selector = scale.status.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default();
+    let mine = match select_pods(&selector, pods) {
+        Ok(mine) => mine,
+        Err(problem) => return specs.iter().map(|spec| unread(spec, problem.clone())).collect(),
+    };
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", scaler.namespace());
     let usage = client.request::<PodMetricsList>(Request::get(path)).await.map_err(|e| match e.code() {
         Some(404) => "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned(),
         _ => e.to_string(),
     });
-    let mine: Vec<_> = pods.iter().filter(|p| pod_state::is_active(p) && selected(&selector, p)).collect();
+    let usage = usage.map(|list| list.items.into_iter().map(|pod| (pod.metadata.name, pod.containers)).collect());
     specs.iter().map(|spec| one(spec, &usage, &mine)).collect()
 }
 
-/// Whether `a=b,c=d` takes the pod.
-fn selected(selector: &str, pod: &Pod) -> bool {
-    let mut pairs = selector.split(',').filter_map(|p| p.split_once('='));
-    !selector.is_empty() && pairs.all(|(k, v)| pod.label(k) == Some(v.trim_start_matches('=')))
+/// The active pods that the target's selector matches. A target without a selector has no pods to count.
+fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<Pod>>, String> {
+    if selector.is_empty() {
+        return Err("selector is required".to_owned());
+    }
+    let selector = Selector::parse(selector)
+        .map_err(|error| format!("couldn't convert selector into a corresponding internal selector object: {error}"))?;
+    Ok(pods.iter().filter(|pod| pod_state::is_active(pod) && selector.matches(|key| pod.label(key))).collect())
 }
 
-fn one(spec: &MetricSpec, usage: &Result<PodMetricsList, String>, pods: &[&Arc<Pod>]) -> Reading {
+fn unread(spec: &MetricSpec, problem: String) -> Reading {
+    let name = spec.resource.as_ref().map_or(&spec.type_, |resource| &resource.name);
+    Reading { name: name.clone(), ratio: Err(problem) }
+}
+
+fn one(spec: &MetricSpec, usage: &Result<UsageByPod, String>, pods: &[&Arc<Pod>]) -> Reading {
     let Some(resource) = &spec.resource else {
-        return Reading {
-            name: spec.type_.clone(),
-            ratio: Err(format!("no adapter serves metrics of type {}", spec.type_)),
-        };
+        return unread(spec, format!("no adapter serves metrics of type {}", spec.type_));
     };
     let name = resource.name.clone();
     let ratio = match usage {
         Err(problem) => Err(format!(
             "unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: {problem}"
         )),
-        Ok(list) => ratio(&name, resource, list, pods),
+        Ok(usage) => ratio(&name, resource, usage, pods),
     };
     Reading { name, ratio }
 }
@@ -81,15 +94,15 @@ fn one(spec: &MetricSpec, usage: &Result<PodMetricsList, String>, pods: &[&Arc<P
 fn ratio(
     name: &str,
     resource: &k8s_openapi::api::autoscaling::v2::ResourceMetricSource,
-    list: &PodMetricsList,
+    usage: &UsageByPod,
     pods: &[&Arc<Pod>],
 ) -> Result<f64, String> {
     let mut used = 0;
     let mut asked = 0;
     let mut count: i64 = 0;
     for pod in pods {
-        let Some(metrics) = list.items.iter().find(|m| m.metadata.name == pod.name()) else { continue };
-        let values = metrics.containers.iter().filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
+        let Some(containers) = usage.get(pod.name()) else { continue };
+        let values = containers.iter().filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
         used += values.map(|q| q.milli_value()).sum::<i64>();
         asked += requested(pod, name).ok_or_else(|| format!("missing request for {name} in pod {}", pod.name()))?;
         count += 1;
@@ -113,4 +126,32 @@ fn requested(pod: &Pod, name: &str) -> Option<i64> {
         quantity.0.parse::<Quantity>().ok().map(|q| q.milli_value())
     });
     each.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selector_of_expressions_matches_only_its_pods() {
+        let pod = |name: &str, tier: &str| -> Arc<Pod> {
+            Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "labels": {"tier": tier}}})).unwrap())
+        };
+        let pods = [pod("a", "web"), pod("b", "db"), pod("c", "cache")];
+        let cases = [
+            ("tier in (web,db)", Some(vec!["a", "b"])),
+            ("tier=web", Some(vec!["a"])),
+            ("tier notin (web)", Some(vec!["b", "c"])),
+            ("tier,tier!=cache", Some(vec!["a", "b"])),
+            ("!tier", Some(vec![])),
+            ("", None),
+            ("tier in (", None),
+        ];
+        for (selector, expect) in cases {
+            let got = select_pods(selector, &pods).ok().map(|found| found.iter().map(|p| p.name()).collect::<Vec<_>>());
+            assert_eq!(got, expect, "{selector}");
+        }
+    }
 }

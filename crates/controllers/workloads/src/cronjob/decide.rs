@@ -157,17 +157,19 @@ fn most_recent(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> Option<(T
         earliest = earliest.max(time::after(now, -seconds));
     }
     let first = schedule.next(earliest).filter(|at| *at <= now)?;
-    let second = schedule.next(first)?;
-    // Skipping whole periods keeps a long sleep from being counted minute by minute.
+    let second = schedule.next(first).filter(|at| *at <= now);
+    let Some(second) = second else { return Some((first, 1)) };
+    // Skipping whole periods keeps a long sleep from being counted minute by minute. The first period need not be the
+    // usual one: if the skip goes past every run before `now`, upstream starts none either.
     let period = (second.as_second() - first.as_second()).max(1);
-    let missed = (now.as_second() - first.as_second()) / period;
-    let mut latest = first;
-    let mut from = time::after(first, (missed - 2).max(0) * period - 1);
+    let missed = (now.as_second() - first.as_second()) / period + 1;
+    let mut latest = None;
+    let mut from = time::after(first, (missed - 2).max(0).saturating_mul(period));
     while let Some(at) = schedule.next(from).filter(|at| *at <= now) {
-        latest = latest.max(at);
+        latest = Some(at);
         from = at;
     }
-    Some((latest, usize::try_from(missed).unwrap_or(0) + 1))
+    Some((latest?, usize::try_from(missed).unwrap_or(usize::MAX)))
 }
 
 fn start(cron: &CronJob, due: Timestamp) -> Action {

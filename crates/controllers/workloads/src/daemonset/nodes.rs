@@ -16,23 +16,36 @@ pub struct Fit {
     pub stay: bool,
 }
 
-/// Judges one node.
-pub fn fit(set: &DaemonSet, node: &Node) -> Fit {
-    let template = set.spec.as_ref().and_then(|s| s.template.spec.clone()).unwrap_or_default();
-    let tolerations = pod::tolerations(&template);
-    if template.node_name.as_deref().is_some_and(|n| !n.is_empty() && n != node.name()) || !selected(&template, node) {
-        return Fit { run: false, stay: false };
+/// Judges nodes for one set; what its template says is read once.
+pub struct Judge {
+    template: PodSpec,
+    tolerations: Vec<Toleration>,
+}
+
+impl Judge {
+    /// Reads the set's template.
+    pub fn new(set: &DaemonSet) -> Self {
+        let template = set.spec.as_ref().and_then(|s| s.template.spec.clone()).unwrap_or_default();
+        Self { tolerations: pod::tolerations(&template), template }
     }
-    let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
-    let mut fit = Fit { run: true, stay: true };
-    for taint in taints.filter(|t| !tolerations.iter().any(|x| tolerates(x, t))) {
-        match taint.effect.as_str() {
-            "NoExecute" => fit = Fit { run: false, stay: false },
-            "NoSchedule" => fit.run = false,
-            _ => {}
+
+    /// Judges one node.
+    pub fn fit(&self, node: &Node) -> Fit {
+        let named = self.template.node_name.as_deref().filter(|n| !n.is_empty());
+        if named.is_some_and(|n| n != node.name()) || !selected(&self.template, node) {
+            return Fit { run: false, stay: false };
         }
+        let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+        let mut fit = Fit { run: true, stay: true };
+        for taint in taints.filter(|t| !self.tolerations.iter().any(|x| tolerates(x, t))) {
+            match taint.effect.as_str() {
+                "NoExecute" => fit = Fit { run: false, stay: false },
+                "NoSchedule" => fit.run = false,
+                _ => {}
+            }
+        }
+        fit
     }
-    fit
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

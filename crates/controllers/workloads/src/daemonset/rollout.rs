@@ -32,7 +32,7 @@ fn limit(
 ) -> usize {
     let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
     let value = strategy.and_then(|s| s.rolling_update.as_ref()).and_then(pick);
-    let total = i32::try_from(view.desired()).unwrap_or(i32::MAX);
+    let total = i32::try_from(view.desired).unwrap_or(i32::MAX);
     value.map_or(usual, |v| usize::try_from(scaled(&v, total, true)).unwrap_or(0))
 }
 

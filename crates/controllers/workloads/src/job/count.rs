@@ -1,6 +1,6 @@
 //! Which pods have ended, which of them are counted, and whose finalizer may go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::UncountedTerminatedPods;
@@ -32,8 +32,8 @@ pub struct Tally {
     pub fresh_failures: Vec<(Arc<Pod>, bool)>,
 }
 
-/// Draws up the books.
-pub fn tally(view: &View<'_>) -> Tally {
+/// Draws up the books. Pods whose UID is in `kept` keep their finalizer and are not written as counted yet.
+pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
     let number = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut t = Tally {
         counted_failed: number(view.old.failed),
@@ -47,10 +47,12 @@ pub fn tally(view: &View<'_>) -> Tally {
     let (succeeded, done) = settle(old.succeeded, &held);
     t.counted_succeeded += done;
     t.uncounted = UncountedTerminatedPods { failed: some(failed), succeeded: some(succeeded) };
+    let lists = [&t.uncounted.failed, &t.uncounted.succeeded];
+    let known: HashSet<String> = lists.into_iter().flatten().flatten().cloned().collect();
     for pod in &view.pods {
-        consider(view, pod, &mut t);
+        consider(view, pod, &known, kept, &mut t);
     }
-    t.failed = t.counted_failed + t.uncounted.failed.as_ref().map_or(0, Vec::len);
+    t.failed += t.counted_failed + t.uncounted.failed.as_ref().map_or(0, Vec::len);
     t.succeeded = t.counted_succeeded + t.uncounted.succeeded.as_ref().map_or(0, Vec::len);
     t
 }
@@ -68,7 +70,7 @@ fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usi
     (waiting, done)
 }
 
-fn consider(view: &View<'_>, pod: &Arc<Pod>, t: &mut Tally) {
+fn consider(view: &View<'_>, pod: &Arc<Pod>, known: &HashSet<String>, kept: &HashSet<&str>, t: &mut Tally) {
     let succeeded = pod_state::phase(pod) == "Succeeded";
     let failed = view.failed(pod);
     if !succeeded && !failed {
@@ -80,19 +82,26 @@ fn consider(view: &View<'_>, pod: &Arc<Pod>, t: &mut Tally) {
     if !pod.has_finalizer(TRACKING) {
         return;
     }
-    t.release.push(pod.clone());
-    let list = if succeeded { &mut t.uncounted.succeeded } else { &mut t.uncounted.failed };
-    let known = list.iter().flatten().any(|uid| uid == pod.uid());
-    if known {
+    let kept = kept.contains(pod.uid());
+    if !kept {
+        t.release.push(pod.clone());
+    }
+    if known.contains(pod.uid()) {
         return;
     }
     let ignored = failed && policy::judge(view, pod).is_some_and(|v| matches!(v, Verdict::Ignore));
     if failed {
         t.fresh_failures.push((pod.clone(), ignored));
     }
-    if !ignored {
-        list.get_or_insert_default().push(pod.uid().to_owned());
+    if ignored {
+        return;
     }
+    if kept {
+        t.failed += 1;
+        return;
+    }
+    let list = if succeeded { &mut t.uncounted.succeeded } else { &mut t.uncounted.failed };
+    list.get_or_insert_default().push(pod.uid().to_owned());
 }
 
 fn judge(view: &View<'_>, pod: &Pod, t: &mut Tally) {

@@ -7,7 +7,7 @@ use controllers_runtime::{Action, pods as pod_state, reference, time};
 
 use super::View;
 use super::count::Tally;
-use super::indexes::{self, Indexes};
+use super::indexes::{Indexes, Intervals};
 
 const FAILURE: &str = "FailureTarget";
 const SUCCESS: &str = "SuccessCriteriaMet";
@@ -97,8 +97,8 @@ fn satisfied(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool 
     let count = rule.succeeded_count.and_then(|n| usize::try_from(n).ok());
     match &rule.succeeded_indexes {
         Some(text) => {
-            let wanted = indexes::parse(text, total);
-            let have = wanted.intersection(&indexes.succeeded).count();
+            let wanted = Intervals::parse(text, total);
+            let have = wanted.len() - wanted.minus(&indexes.succeeded).len();
             have >= count.unwrap_or(wanted.len())
         }
         None => count.is_some_and(|n| indexes.succeeded.len() >= n),

@@ -1,6 +1,6 @@
 //! Making and removing a Job's pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use controllers_runtime::{Action, Meta, Target, Write, pods as pod_state, refere
 
 use super::count::Tally;
 use super::indexes::{INDEX, Indexes, index};
+use super::retry::Failures;
 use super::{TRACKING, View, retry};
 use crate::template;
 
@@ -65,14 +66,15 @@ fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> V
     let total = view.completions().unwrap_or(0);
     let mut seen = BTreeSet::new();
     let idle = |p: &&Arc<Pod>| {
-        let number = index(p).filter(|i| *i < total && !indexes.succeeded.contains(i) && !indexes.failed.contains(i));
+        let number = index(p).filter(|i| *i < total && !indexes.succeeded.contains(*i) && !indexes.failed.contains(*i));
         number.is_none_or(|i| !seen.insert(i))
     };
     active.iter().filter(idle).cloned().collect()
 }
 
 fn removal(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc<Pod>> {
-    let mut rest: Vec<_> = active.iter().filter(|p| !useless.iter().any(|u| u.uid() == p.uid())).cloned().collect();
+    let gone: HashSet<&str> = useless.iter().map(|p| p.uid()).collect();
+    let mut rest: Vec<_> = active.iter().filter(|p| !gone.contains(p.uid())).cloned().collect();
     rest.sort_by_key(|p| (!pod_state::node_name(p).is_empty(), pod_state::is_ready(p), std::cmp::Reverse(p.created())));
     useless.iter().cloned().chain(rest.into_iter().take(surplus)).collect()
 }
@@ -85,23 +87,21 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
         moved.requeue = Some(delay);
         return moved;
     }
-    let mut made = Vec::new();
-    match indexes {
-        None => made.extend(std::iter::repeat_with(|| build(view, None, 0)).take(missing)),
+    let made = match indexes {
+        None => std::iter::repeat_with(|| build(view, None, Failures::default())).take(missing).collect(),
         Some(indexes) => {
-            for number in indexes.pending(view, usize::MAX) {
-                if made.len() == missing {
-                    break;
-                }
-                let (wait, failures) = if per_index { retry::index_delay(view, number) } else { (Duration::ZERO, 0) };
+            let latest = if per_index { retry::latest_by_index(view) } else { HashMap::new() };
+            let due = indexes.pending(view).filter_map(|number| {
+                let (wait, failures) = retry::index_delay(view, latest.get(&number).copied());
                 if wait.is_zero() {
-                    made.push(build(view, Some(number), failures));
-                } else {
-                    moved.requeue = Some(moved.requeue.map_or(wait, |w| w.min(wait)));
+                    return Some(build(view, Some(number), failures));
                 }
-            }
+                moved.requeue = Some(moved.requeue.map_or(wait, |w| w.min(wait)));
+                None
+            });
+            due.take(missing).collect::<Vec<_>>()
         }
-    }
+    };
     moved.active += made.len();
     let about = reference(view.job);
     let note = |pod: Pod| {
@@ -118,7 +118,7 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
     moved
 }
 
-fn build(view: &View<'_>, number: Option<usize>, failures: i64) -> Pod {
+fn build(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod {
     let mut pod = template::pod(view.job, &view.spec.template);
     pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
     let Some(number) = number else { return pod };
@@ -128,7 +128,10 @@ fn build(view: &View<'_>, number: Option<usize>, failures: i64) -> Pod {
     let notes = pod.metadata.annotations.get_or_insert_default();
     notes.insert(INDEX.to_owned(), number.to_string());
     if view.spec.backoff_limit_per_index.is_some() {
-        notes.insert(retry::FAILURES.to_owned(), failures.to_string());
+        notes.insert(retry::COUNTED.to_owned(), failures.counted.to_string());
+        if failures.ignored > 0 {
+            notes.insert(retry::IGNORED.to_owned(), failures.ignored.to_string());
+        }
     }
     if let Some(spec) = &mut pod.spec {
         spec.hostname = Some(format!("{name}-{number}"));

@@ -2,6 +2,7 @@
 //!
 //! Everything is read from the pods that failed, so a restart of the controller forgets nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +12,72 @@ use k8s_openapi::api::core::v1::Pod;
 use controllers_runtime::{Meta, pods as pod_state, time};
 
 use super::View;
-use super::indexes::index;
+use super::indexes::{Indexes, index};
+use super::policy::{self, Verdict};
 
-/// How often the index had failed before this pod.
-pub const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// How often the index had failed before this pod, as far as it counts against the limit.
+pub const COUNTED: &str = "batch.kubernetes.io/job-index-failure-count";
+/// How often the index had failed before this pod without counting, by the failure policy.
+pub const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const BASE: i64 = 10;
 const LIMIT: i64 = 600;
 
-/// How often the pod's index had failed before it.
-pub fn failures_before(pod: &Pod) -> i64 {
-    pod.annotation(FAILURES).and_then(|v| v.parse().ok()).unwrap_or(0)
+/// Failures of one index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// Those that count against `backoffLimitPerIndex`.
+    pub counted: i64,
+    /// Those that the failure policy ignores.
+    pub ignored: i64,
+}
+
+impl Failures {
+    /// Failures of the pod's index before the pod.
+    pub fn before(pod: &Pod) -> Self {
+        let number = |key: &str| pod.annotation(key).and_then(|v| v.parse().ok()).unwrap_or(0);
+        Self { counted: number(COUNTED), ignored: number(IGNORED) }
+    }
+
+    /// Failures of the pod's index including the failed pod.
+    fn with(view: &View<'_>, pod: &Pod) -> Self {
+        let before = Self::before(pod);
+        match policy::judge(view, pod) {
+            Some(Verdict::Ignore) => Self { ignored: before.ignored.saturating_add(1), ..before },
+            _ => Self { counted: before.counted.saturating_add(1), ..before },
+        }
+    }
+
+    fn total(self) -> i64 {
+        self.counted.saturating_add(self.ignored)
+    }
+}
+
+/// The latest failed pod of each index: it carries the index's count of failures.
+pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
+    let mut latest: HashMap<usize, &Arc<Pod>> = HashMap::new();
+    let age = |pod: &Pod| (Failures::before(pod).total(), end(pod));
+    for pod in view.pods.iter().filter(|p| view.failed(p)) {
+        let Some(index) = index(pod) else { continue };
+        let known = latest.entry(index).or_insert(pod);
+        if age(known) <= age(pod) {
+            *known = pod;
+        }
+    }
+    latest
+}
+
+/// UIDs of failed pods that keep their finalizer until the next pod of their index exists: only they know how often
+/// the index has failed.
+pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v str> {
+    if view.spec.backoff_limit_per_index.is_none() || view.job.deleting() {
+        return HashSet::new();
+    }
+    let active: HashSet<usize> =
+        view.pods.iter().filter(|p| pod_state::is_active(p)).filter_map(|p| index(p)).collect();
+    let total = view.completions().unwrap_or(0);
+    let open =
+        |i: usize| i < total && !indexes.succeeded.contains(i) && !indexes.failed.contains(i) && !active.contains(&i);
+    latest_by_index(view).into_iter().filter(|(i, _)| open(*i)).map(|(_, pod)| pod.uid()).collect()
 }
 
 /// How long the next pod of the Job must wait.
@@ -38,12 +95,11 @@ pub fn delay(view: &View<'_>) -> Duration {
     wait(*last, failures.len(), view.now)
 }
 
-/// How long the next pod of one index must wait, and how often the index has failed.
-pub fn index_delay(view: &View<'_>, wanted: usize) -> (Duration, i64) {
-    let mine: Vec<&Arc<Pod>> = view.pods.iter().filter(|p| index(p) == Some(wanted) && view.failed(p)).collect();
-    let Some(last) = mine.iter().max_by_key(|p| (failures_before(p), end(p))) else { return (Duration::ZERO, 0) };
-    let failures = failures_before(last) + 1;
-    (wait(end(last), usize::try_from(failures).unwrap_or(1), view.now), failures)
+/// How long the next pod of an index must wait after its latest failed pod, and the failures of the index.
+pub fn index_delay(view: &View<'_>, latest: Option<&Arc<Pod>>) -> (Duration, Failures) {
+    let Some(last) = latest else { return (Duration::ZERO, Failures::default()) };
+    let failures = Failures::with(view, last);
+    (wait(end(last), usize::try_from(failures.total()).unwrap_or(1), view.now), failures)
 }
 
 fn wait(last: Timestamp, failures: usize, now: Timestamp) -> Duration {

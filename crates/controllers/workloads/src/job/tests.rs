@@ -155,3 +155,60 @@ fn deadline_ends_it() {
     let (j, _) = settle(j, vec![pod("p", "Running", None, true, 0)], "2026-01-01T00:00:04Z");
     assert_eq!(reason(&j, "Failed"), "DeadlineExceeded");
 }
+
+fn indexed(spec: Value) -> Job {
+    let mut all = json!({"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1,
+        "backoffLimit": 2147483647});
+    for (k, v) in spec.as_object().unwrap() {
+        all[k] = v.clone();
+    }
+    job(all)
+}
+
+fn failed_before(mut pod: Arc<Pod>, counted: i64, ignored: i64) -> Arc<Pod> {
+    let notes = Arc::make_mut(&mut pod).metadata.annotations.get_or_insert_default();
+    notes.insert(retry::COUNTED.to_owned(), counted.to_string());
+    notes.insert(retry::IGNORED.to_owned(), ignored.to_string());
+    pod
+}
+
+/// The annotations of the pods that the actions create.
+fn created(actions: &[Action]) -> Vec<Value> {
+    let batches = actions.iter().filter_map(|a| if let Action::Batch(all) = a { Some(all) } else { None });
+    let writes = batches.flatten().filter(|w| w.verb == controllers_runtime::Verb::Create);
+    writes.map(|w| w.body["metadata"]["annotations"].clone()).collect()
+}
+
+#[test]
+fn ignored_failure_does_not_count_against_the_limit_of_its_index() {
+    let rule = json!({"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]});
+    let j = indexed(json!({"podFailurePolicy": rule}));
+    let pods = [failed_before(pod("p", "Failed", Some(0), true, 42), 0, 1), pod("q", "Running", Some(1), true, 0)];
+    let got = created(&reconcile(&j, &pods, "2026-01-01T00:10:00Z".parse().unwrap()));
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0][retry::COUNTED], "0");
+    assert_eq!(got[0][retry::IGNORED], "2");
+}
+
+#[test]
+fn last_failed_pod_of_an_index_keeps_its_finalizer_until_the_next_one_exists() {
+    let j = indexed(json!({}));
+    let failed = pod("p", "Failed", Some(0), true, 1);
+    let other = pod("q", "Running", Some(1), true, 0);
+    let early = reconcile(&j, &[failed.clone(), other.clone()], "2026-01-01T00:00:01Z".parse().unwrap());
+    assert!(!describe(&early).contains(&"patch Pod p".to_owned()), "{early:?}");
+    let next = failed_before(pod("r", "Running", Some(0), true, 0), 1, 0);
+    let (j, lines) = settle(j, vec![failed, other, next], "2026-01-01T00:00:20Z");
+    assert!(lines.contains(&"patch Pod p".to_owned()), "{lines:?}");
+    assert_eq!(j.status.unwrap().failed, Some(1));
+}
+
+#[test]
+fn failed_pod_of_an_open_index_is_counted_when_the_job_ends() {
+    let j = indexed(json!({"activeDeadlineSeconds": 1}));
+    let mut j = j;
+    j.status = serde_json::from_value(json!({"startTime": "2026-01-01T00:00:00Z"})).unwrap();
+    let (j, _) = settle(j, vec![pod("p", "Failed", Some(0), true, 1)], "2026-01-01T00:00:04Z");
+    assert_eq!(reason(&j, "Failed"), "DeadlineExceeded");
+    assert_eq!(j.status.unwrap().failed, Some(1));
+}

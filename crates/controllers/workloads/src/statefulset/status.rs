@@ -34,10 +34,13 @@ fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
         collision_count: Some(old.collision_count.unwrap_or(0)),
         conditions: old.conditions.clone(),
     };
-    let done = view.rolls()
-        && status.updated_replicas == Some(status.replicas)
-        && status.ready_replicas == Some(status.replicas);
-    if done {
+    // An update is complete when every wanted pod is there, new and ready: not when there happens to be none.
+    let wanted = view.replicas();
+    let complete = view.rolls()
+        && status.replicas == wanted
+        && status.updated_replicas == Some(wanted)
+        && status.ready_replicas == Some(wanted);
+    if complete {
         status.current_revision.clone_from(&status.update_revision);
         status.current_replicas = status.updated_replicas;
     }

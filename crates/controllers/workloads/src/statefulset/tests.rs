@@ -98,3 +98,22 @@ fn a_returning_template_is_renumbered() {
     let got = run(&s, &[], &[first.clone(), Arc::new(second)]);
     assert_eq!(got, [format!("update ControllerRevision {}", first.name())]);
 }
+
+#[test]
+fn current_revision_stays_while_no_pod_is_there() {
+    let mut s = set(1, json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}}));
+    let update = revision_of(&s);
+    let mut old = update.as_ref().clone();
+    old.revision = 0;
+    old.metadata.name = Some("s-old".to_owned());
+    old.data = Some(k8s_openapi::apimachinery::pkg::runtime::RawExtension(json!({"spec": {"template": {"x": 1}}})));
+    s.status = serde_json::from_value(json!({"replicas": 1, "currentRevision": "s-old"})).unwrap();
+    let revisions = [Arc::new(old), update.clone()];
+    let current = |pods: &[Arc<Pod>]| {
+        let actions = reconcile(&s, pods, &revisions, &Claims::new(), "2026-01-01T00:01:00Z".parse().unwrap());
+        let status = actions.iter().filter_map(Action::as_write).find(|w| w.target.kind == "StatefulSet");
+        status.map(|w| w.body["status"]["currentRevision"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(current(&[]).as_deref(), Some("s-old"));
+    assert_eq!(current(&[pod("s-0", true, update.name(), false)]).as_deref(), Some(update.name()));
+}

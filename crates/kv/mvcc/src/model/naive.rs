@@ -136,16 +136,16 @@ impl Naive {
             bounds(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
                 && bounds(kv.create_revision, request.min_create_revision, request.max_create_revision)
         });
-        kvs.sort_by(|a, b| match request.sort_target() {
-            SortTarget::Key => a.key.cmp(&b.key),
-            SortTarget::Version => a.version.cmp(&b.version),
-            SortTarget::Create => a.create_revision.cmp(&b.create_revision),
-            SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
-            SortTarget::Value => a.value.cmp(&b.value),
+        kvs.sort_by(|a, b| {
+            let order = match request.sort_target() {
+                SortTarget::Key => a.key.cmp(&b.key),
+                SortTarget::Version => a.version.cmp(&b.version),
+                SortTarget::Create => a.create_revision.cmp(&b.create_revision),
+                SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
+                SortTarget::Value => a.value.cmp(&b.value),
+            };
+            if request.sort_order() == SortOrder::Descend { order.reverse() } else { order }
         });
-        if request.sort_order() == SortOrder::Descend {
-            kvs.reverse();
-        }
         if request.count_only {
             kvs.clear();
         }

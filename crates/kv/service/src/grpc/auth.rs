@@ -1,7 +1,9 @@
 //! Users and roles.
 
 use crate::core::{Core, status};
+use crate::tokens;
 use kv_machine::{Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal};
+use proto_etcd::authpb::User;
 use proto_etcd::etcdserverpb::auth_server;
 use proto_etcd::etcdserverpb::*;
 use rand::Rng;
@@ -30,14 +32,8 @@ impl Auth {
         Ok(self.0.submit(&caller, command).await?.1)
     }
 
-    /// A password as it is stored. Costs time by design, so it has a thread of its own.
     async fn hash(&self, password: String) -> Result<String, Status> {
-        let cost = self.0.bounds.bcrypt_cost;
-        let hashed = tokio::task::spawn_blocking(move || bcrypt::hash(password, cost)).await;
-        match hashed {
-            Ok(Ok(hashed)) => Ok(hashed),
-            _ => Err(Status::internal("a password can't be hashed")),
-        }
+        self.0.passwords.hash(password).await.map_err(status)
     }
 
     /// Compares a password with the stored one: the revision of users and roles as of which it fits.
@@ -47,14 +43,14 @@ impl Auth {
             if !auth.enabled {
                 return Err(AuthError::NotEnabled);
             }
-            let user = auth.user(name).map_err(|_| AuthError::Failed)?;
-            let without = user.options.is_some_and(|options| options.no_password);
-            if without { Err(AuthError::Failed) } else { Ok((user.password.clone(), auth.revision)) }
+            let with_password = |user: &&User| !user.options.is_some_and(|options| options.no_password);
+            let stored = auth.user(name).ok().filter(with_password);
+            let stored = stored.map(|user| String::from_utf8_lossy(&user.password).into_owned());
+            Ok((stored, auth.revision))
         });
         let (stored, revision) = stored.map_err(refused)?;
-        let (password, stored) = (password.to_owned(), String::from_utf8_lossy(&stored).into_owned());
-        let matches = tokio::task::spawn_blocking(move || bcrypt::verify(password, &stored).unwrap_or(false)).await;
-        if matches.unwrap_or(false) { Ok(revision) } else { Err(refused(AuthError::Failed)) }
+        let fits = self.0.passwords.fits(password.to_owned(), stored).await.map_err(status)?;
+        if fits { Ok(revision) } else { Err(refused(AuthError::Failed)) }
     }
 
     /// A token for a user; a simple one becomes known to all members.
@@ -62,10 +58,10 @@ impl Auth {
         if let Some(jwt) = &self.0.jwt {
             return jwt.sign(user, auth_revision);
         }
-        let secret = rand::rng().sample_iter(Alphanumeric).take(SECRET).map(char::from).collect();
-        let command = Command::Authenticate(Login { user: user.to_owned(), secret });
+        let secret: String = rand::rng().sample_iter(Alphanumeric).take(SECRET).map(char::from).collect();
+        let command = Command::Authenticate(Login { user: user.to_owned(), digest: tokens::digest(&secret) });
         match self.0.submit_raw(&Caller { auth_revision, ..Caller::default() }, command).await?.0 {
-            Outcome::Token(token) => Ok(token),
+            Outcome::LoggedIn(index) => Ok(format!("{secret}.{index}")),
             _ => Err(Refusal::AuthFailed),
         }
     }

@@ -4,6 +4,7 @@
 //! that is not started yet takes no vote away, and a member gets its own only when it has caught up.
 
 use crate::core::{Core, status};
+use crate::peer_access::{CLOSED, PeerAccess};
 use crate::questions::{self, Change, Changed};
 use crate::urls;
 use kv_machine::{Caller, Command, Outcome, Refusal};
@@ -33,6 +34,9 @@ impl Cluster {
         let caller = self.0.caller(request)?;
         self.0.machine.check_admin(&caller).map_err(status)?;
         self.0.not_for_learners()?;
+        if self.0.bounds.access == PeerAccess::Closed && matches!(change, Change::Add(_)) {
+            return Err(Status::failed_precondition(CLOSED));
+        }
         questions::change(&self.0, change).await.map_err(status)
     }
 }
@@ -64,9 +68,11 @@ impl cluster_server::Cluster for Cluster {
     }
 
     async fn member_list(&self, request: Request<MemberListRequest>) -> Result<Response<MemberListResponse>, Status> {
+        let caller = self.0.caller(&request)?;
         if request.get_ref().linearizable && !self.0.is_learner() {
             self.0.read_barrier().await?;
         }
+        self.0.machine.check_known(&caller).map_err(status)?;
         let members = self.0.machine.members(|members| members.list());
         let members = if members.is_empty() { self.0.initial.clone() } else { members };
         Ok(Response::new(MemberListResponse { header: self.0.header(), members }))
@@ -100,7 +106,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
         }
         Change::Update(request) => {
             known(core, request.id)?;
-            check_urls(&request.peer_ur_ls)?;
+            check_urls(core, &request.peer_ur_ls)?;
             (Command::MemberUpdate(request), None)
         }
         Change::Promote(request) => {
@@ -140,14 +146,16 @@ fn known(core: &Core, id: u64) -> Result<(), Refusal> {
     core.machine.members(|members| members.get(id).map(drop)).ok_or(Refusal::MemberNotFound)
 }
 
-fn check_urls(peer_urls: &[String]) -> Result<(), Refusal> {
-    let fine =
-        !peer_urls.is_empty() && peer_urls.iter().all(|url| urls::parse("peer-urls", url).is_ok_and(|u| u.len() == 1));
+fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), Refusal> {
+    // Nothing would prove that the member is there.
+    let safe = |url: &urls::ServerUrl| url.secure || core.bounds.insecure_members;
+    let fine = |url: &String| matches!(urls::parse("peer-urls", url).as_deref(), Ok([url]) if safe(url));
+    let fine = !peer_urls.is_empty() && peer_urls.iter().all(fine);
     if fine { Ok(()) } else { Err(Refusal::BadMemberUrls) }
 }
 
 fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal> {
-    check_urls(&request.peer_ur_ls)?;
+    check_urls(core, &request.peer_ur_ls)?;
     let mut peer_ur_ls = request.peer_ur_ls.clone();
     peer_ur_ls.sort();
     // The same URLs may come again, and are another member then.
@@ -177,6 +185,11 @@ async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
 async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
     let voters: Vec<Member> = voters.into_iter().filter(|member| !member.is_learner).collect();
+    if !core.bounds.strict_reconfig {
+        // The last voter stays: nobody would be there to remove it.
+        let last = leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving);
+        return if last { Err(Refusal::NotEnoughMembers) } else { Ok(()) };
+    }
     let live = live(core, &voters).await;
     match leaving {
         None => {

@@ -4,6 +4,7 @@ use super::session;
 use crate::core::{Core, status};
 use crate::intake::Held;
 use crate::questions::{self, Question};
+use crate::stream_caller::StreamCaller;
 use crate::streams::{self, RequestBody, Requests};
 use crate::unary;
 use kv_machine::{Access, Command, Outcome, Refusal};
@@ -82,6 +83,7 @@ impl lease_server::Lease for Lease {
         self.0.not_for_learners()?;
         self.0.machine.check_known(&caller).map_err(status)?;
         self.0.read_barrier().await?;
+        self.0.machine.check_leases(&caller).map_err(status)?;
         let ids = self.0.machine.leases(|leases| leases.ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
         Ok(Response::new(LeaseLeasesResponse { header: self.0.header(), leases }))
@@ -99,15 +101,16 @@ pub(crate) fn keep_alive<B: RequestBody>(
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
     let held = Held::of(core, &parts.extensions);
-    let caller = unary::caller(core, parts)?;
-    core.machine.check_known(&caller).map_err(status)?;
+    let caller = StreamCaller::new(core, parts)?;
+    caller.current(core).and_then(|caller| core.machine.check_known(&caller)).map_err(status)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| renew_all(core, requests, answers)))
+    Ok(streams::response(|answers| renew_all(core, caller, requests, answers)))
 }
 
 async fn renew_all<B: RequestBody>(
     core: Arc<Core>,
+    caller: StreamCaller,
     mut requests: Requests<LeaseKeepAliveRequest, B>,
     answers: streams::Answers,
 ) {
@@ -119,7 +122,7 @@ async fn renew_all<B: RequestBody>(
             () = &mut end => return,
         };
         let answer = match next {
-            Ok(Some(LeaseKeepAliveRequest { id })) => match questions::renew(&core, id).await {
+            Ok(Some(LeaseKeepAliveRequest { id })) => match renew(&core, &caller, id).await {
                 Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse { header: core.header(), id, ttl })),
                 Err(refusal) => Err(status(refusal)),
             },
@@ -132,6 +135,12 @@ async fn renew_all<B: RequestBody>(
             return;
         }
     }
+}
+
+/// Renews a lease: who keeps keys alive needs the right to write them, at each renewal.
+async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, Refusal> {
+    core.machine.check_lease(&caller.current(core)?, id, Access::Write)?;
+    questions::renew(core, id).await
 }
 
 /// What only the leader can answer.

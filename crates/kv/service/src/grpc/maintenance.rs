@@ -28,7 +28,7 @@ impl Maintenance {
 #[tonic::async_trait]
 impl maintenance_server::Maintenance for Maintenance {
     async fn alarm(&self, request: Request<AlarmRequest>) -> Answer<AlarmResponse> {
-        let caller = self.admin(&request)?;
+        let caller = self.0.caller(&request)?;
         match self.0.submit(&caller, Command::Alarm(*request.get_ref())).await? {
             (Outcome::Alarms(alarms), header) => Ok(Response::new(AlarmResponse { header, alarms })),
             _ => Err(Status::internal("the answer does not fit the request")),

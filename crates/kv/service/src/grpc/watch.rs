@@ -3,8 +3,8 @@
 use super::watch_stream::WatchStream;
 use crate::core::Core;
 use crate::intake::Held;
+use crate::stream_caller::StreamCaller;
 use crate::streams::{self, RequestBody, Requests};
-use crate::unary;
 use http::{Request, Response};
 use proto_etcd::etcdserverpb::watch_server;
 use proto_etcd::etcdserverpb::{WatchRequest, WatchResponse};
@@ -18,13 +18,12 @@ pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
 /// Answers a stream of watches.
 pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Result<Response<Body>, Status> {
     core.not_for_learners()?;
-    let token = unary::token(request.headers());
     let (parts, body) = request.into_parts();
     let held = Held::of(core, &parts.extensions);
-    let caller = unary::caller(core, parts)?;
+    let caller = StreamCaller::new(core, parts)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| WatchStream::new(core, caller, token, answers).run(requests)))
+    Ok(streams::response(|answers| WatchStream::new(core, caller, answers).run(requests)))
 }
 
 /// The Watch service as the framework has it: for what is refused.

@@ -4,6 +4,7 @@
 //! in order, so that nothing is repeated, left out or out of place.
 
 use crate::core::{Core, status};
+use crate::stream_caller::StreamCaller;
 use crate::streams::{Answers, PREFIX, RequestBody, Requests};
 use crate::unary;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -49,8 +50,9 @@ struct Watching {
 /// A stream of watches.
 pub(crate) struct WatchStream {
     core: Arc<Core>,
-    caller: Caller,
-    token: Option<String>,
+    caller: StreamCaller,
+    /// Changes of users, roles and the switch.
+    rights: tokio::sync::watch::Receiver<u64>,
     hub: HubHandle,
     answers: Answers,
     /// Messages that are not sent yet; never any while something else is waited for.
@@ -69,13 +71,14 @@ pub(crate) struct WatchStream {
 type Step = Result<(), Status>;
 
 impl WatchStream {
-    pub fn new(core: Arc<Core>, caller: Caller, token: Option<String>, answers: Answers) -> Self {
+    pub fn new(core: Arc<Core>, caller: StreamCaller, answers: Answers) -> Self {
+        let rights = core.machine.rights_changed();
         let hub = core.hub.connect();
         let next_progress = Instant::now() + core.bounds.progress_interval;
         WatchStream {
             core,
             caller,
-            token,
+            rights,
             hub,
             answers,
             out: BytesMut::new(),
@@ -102,6 +105,10 @@ impl WatchStream {
                 inbound = self.hub.next() => {
                     let Some(inbound) = inbound else { return };
                     self.inbound_and_more(inbound).await;
+                    Ok(())
+                }
+                Ok(()) = self.rights.changed() => {
+                    self.judge_again().await;
                     Ok(())
                 }
                 () = std::future::ready(()), if !self.behind.is_empty() => self.catch_up().await,
@@ -166,11 +173,9 @@ impl WatchStream {
 
     async fn create(&mut self, create: WatchCreateRequest) -> Step {
         let key = if create.key.is_empty() { Bytes::from_static(&[0]) } else { create.key };
-        let range = RangeRequest { key: key.clone(), range_end: create.range_end.clone(), ..RangeRequest::default() };
-        if let Err(refusal) = self.may_watch(&range) {
-            let status = status(refusal);
-            let reason = format!("rpc error: code = {} desc = {}", go_code(status.code()), status.message());
-            self.refuse(reason).await;
+        let may = self.caller.current(&self.core).and_then(|caller| self.may_watch(&caller, &key, &create.range_end));
+        if let Err(refusal) = may {
+            self.refuse(reason(refusal)).await;
             return Ok(());
         }
         let Some(id) = self.identifier(create.watch_id) else {
@@ -197,13 +202,35 @@ impl WatchStream {
         self.advance(id).await
     }
 
-    /// Whether the login still holds, and the rights are there.
-    fn may_watch(&self, range: &RangeRequest) -> Result<(), Refusal> {
-        let enabled = self.core.machine.auth(|auth| auth.enabled);
-        if enabled && self.token.as_ref().is_some_and(|token| self.core.logged_in(token).is_none()) {
-            return Err(Refusal::InvalidToken);
+    fn may_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), Refusal> {
+        let range = RangeRequest { key: key.clone(), range_end: end.clone(), ..RangeRequest::default() };
+        self.core.machine.check_range(caller, &range)
+    }
+
+    /// Ends the watchers whose keys the user may not read any more.
+    async fn judge_again(&mut self) {
+        self.rights.mark_unchanged();
+        let user = self.caller.user();
+        let judged = self.watchers.iter().map(|(id, watching)| {
+            let watcher = &watching.watcher;
+            (*id, self.may_watch(&user, &watcher.key, &watcher.end))
+        });
+        let ended: Vec<(i64, Refusal)> = judged.filter_map(|(id, may)| Some((id, may.err()?))).collect();
+        for (id, refusal) in ended {
+            self.forget(id);
+            self.hub.leave(id);
+            let (header, cancel_reason) = (self.core.header(), reason(refusal));
+            let response =
+                WatchResponse { header, watch_id: id, canceled: true, cancel_reason, ..WatchResponse::default() };
+            self.send(response).await;
         }
-        self.core.machine.check_range(&self.caller, range)
+    }
+
+    /// Judges before anything is sent: rights that changed before an event was made count for it.
+    async fn judge_if_changed(&mut self) {
+        if self.rights.has_changed().unwrap_or(false) {
+            self.judge_again().await;
+        }
     }
 
     async fn refuse(&mut self, cancel_reason: String) {
@@ -241,6 +268,7 @@ impl WatchStream {
     }
 
     async fn inbound(&mut self, inbound: Inbound) {
+        self.judge_if_changed().await;
         match inbound {
             Inbound::Events { watches, revision, events } => self.events(&watches, revision, &events).await,
             Inbound::SetAside { watch, from } => {
@@ -285,6 +313,7 @@ impl WatchStream {
 
     /// One batch of history for each watcher that is behind.
     async fn catch_up(&mut self) -> Step {
+        self.judge_if_changed().await;
         for id in self.behind.clone() {
             self.advance(id).await?;
         }
@@ -426,6 +455,12 @@ fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
     encoding::int64::encode(WATCH_ID, &id, &mut rest);
     let left = rest.len();
     room.get(..room.len() - left).unwrap_or_default()
+}
+
+/// A refusal as etcd names it where it ends a watcher.
+fn reason(refusal: Refusal) -> String {
+    let status = status(refusal);
+    format!("rpc error: code = {} desc = {}", go_code(status.code()), status.message())
 }
 
 /// A code as Go prints it.

@@ -3,7 +3,7 @@
 //! As with etcd, with such a file nothing else counts: neither other flags nor the environment. Unlike with etcd, a key that
 //! is no flag is refused.
 
-use super::{Flags, IGNORED_FLAGS};
+use super::{Flags, UPSTREAM_FLAGS};
 use anyhow::{Context, Result, bail};
 use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches};
@@ -29,7 +29,7 @@ const TIMES: &[&str] = &[
     "watch-progress-notify-interval",
 ];
 
-/// The flags that a file stands for, and those in it that have no meaning here.
+/// The flags that a file stands for, and warnings about those in it that are not implemented.
 pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
     let told = || format!("--config-file {}", path.display());
     let length = std::fs::metadata(path).with_context(told)?.len();
@@ -42,13 +42,16 @@ pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
 
 fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
     let words = std::iter::once("kvstore".to_owned()).chain(words(text)?).map(OsString::from);
-    let accepted = base_cli::accept_upstream_flags(words, IGNORED_FLAGS);
+    let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);
+    if !accepted.refusals.is_empty() {
+        bail!("{}", accepted.refusals.join("; "));
+    }
     let command = Flags::command().mut_args(|argument| argument.env(Resettable::Reset));
     let matches = command.try_get_matches_from(accepted.arguments).map_err(|error| {
         let text = error.render().to_string();
         anyhow::anyhow!("{}", text.trim_start_matches("error: ").lines().next().unwrap_or_default())
     })?;
-    Ok((Flags::from_arg_matches(&matches)?, accepted.ignored))
+    Ok((Flags::from_arg_matches(&matches)?, accepted.warnings))
 }
 
 /// A flag for each key.
@@ -134,9 +137,9 @@ mod tests {
                 "--heartbeat-interval=50",
             ]
         );
-        let (flags, ignored) = parse(file).unwrap();
+        let (flags, warnings) = parse(file).unwrap();
         assert_eq!((flags.serve.name.as_str(), flags.serve.heartbeat_interval), ("m1", 50));
-        assert_eq!(ignored, ["--log-outputs"]);
+        assert_eq!(warnings, ["--log-outputs has no effect: logs go to standard error"]);
         assert_eq!(words("").unwrap(), [""; 0]);
     }
 

@@ -104,6 +104,7 @@ async fn members_with_certificates_of_their_own_find_each_other() {
             format!("--port-file={path}.port"),
             "--engine=memory".to_owned(),
             "--peer-auto-tls".to_owned(),
+            "--allow-insecure-peers".to_owned(),
             "--listen-client-urls=http://127.0.0.1:0".to_owned(),
             format!("--listen-peer-urls=https://127.0.0.1:{port}"),
             format!("--initial-cluster={cluster}"),

@@ -8,5 +8,6 @@ mod leader;
 mod member;
 mod pages;
 mod peers;
+mod rights;
 mod tls;
 mod tokens;

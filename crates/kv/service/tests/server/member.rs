@@ -28,6 +28,10 @@ pub async fn refusal(more: &[&str]) -> String {
     format!("{:#}", ends(&flags).await.expect_err("it must not start"))
 }
 
+fn peer_scheme(more: &[&str]) -> &'static str {
+    if more.iter().any(|flag| flag.starts_with("--peer-cert-file")) { "https" } else { "http" }
+}
+
 fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> {
     let path = folder.path().display();
     let has = |flag: &str| more.iter().any(|given| given.starts_with(flag));
@@ -35,8 +39,9 @@ fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> 
         format!("--name={name}"),
         format!("--data-dir={path}/data"),
         "--listen-client-urls=http://127.0.0.1:0".to_owned(),
-        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--listen-peer-urls={}://127.0.0.1:{peer}", peer_scheme(more)),
         format!("--port-file={path}/port"),
+        "--allow-insecure-peers".to_owned(),
         "--bcrypt-cost=4".to_owned(),
         "--engine=memory".to_owned(),
     ];
@@ -52,7 +57,8 @@ pub struct Member {
     pub peer: u16,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
-    _folder: TempDir,
+    /// Where its data are, below `data`.
+    pub folder: TempDir,
 }
 
 impl Member {
@@ -69,7 +75,9 @@ impl Member {
     /// Starts a cluster of members with these names.
     pub async fn cluster(names: &[&str], more: &[&str]) -> Vec<Member> {
         let named: Vec<(&str, u16)> = names.iter().map(|&name| (name, free_port())).collect();
-        let urls: Vec<String> = named.iter().map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
+        let scheme = peer_scheme(more);
+        let url = |(name, port): &(&str, u16)| format!("{name}={scheme}://127.0.0.1:{port}");
+        let urls: Vec<String> = named.iter().map(url).collect();
         let cluster = urls.join(",");
         let cluster = format!("--initial-cluster={cluster}");
         let more: Vec<&str> = more.iter().copied().chain([cluster.as_str()]).collect();
@@ -119,6 +127,6 @@ impl Starting {
             ended = &mut self.task => panic!("the member did not start: {ended:?}"),
             port = tokio::time::timeout(Duration::from_secs(30), written) => port.expect("the member serves"),
         };
-        Member { port, peer: self.peer, stop: self.stop, task: self.task, _folder: self.folder }
+        Member { port, peer: self.peer, stop: self.stop, task: self.task, folder: self.folder }
     }
 }

@@ -31,9 +31,15 @@ impl Ca {
         ca
     }
 
-    /// Certificate and key of somebody.
+    /// Certificate and key with this common name, for this machine.
     pub fn sign(&self, name: &str) -> (String, String) {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        self.sign_for(name, &["localhost", "127.0.0.1"])
+    }
+
+    /// Certificate and key with this common name, for these hosts.
+    pub fn sign_for(&self, name: &str, hosts: &[&str]) -> (String, String) {
+        let hosts = hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
@@ -53,17 +59,42 @@ impl Ca {
         ]
     }
 
-    /// What a member on this port says to somebody with this certificate and key.
+    /// TLS for calls to members, with a certificate and key.
+    pub fn calls(&self, identity: Option<(String, String)>) -> kv_raft::PeerTls {
+        let identity = identity.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes()));
+        let ca = Some(self.pem.clone().into_bytes());
+        let tls = base_tls::ClientTls { ca, identity, insecure: false, alpn: vec![b"h2".to_vec()] };
+        let calls = kv_raft::PeerTls::default();
+        *calls.write() = Some(base_tls::client_config(&tls).unwrap());
+        calls
+    }
+
+    /// Flags for a peer port with mutual TLS.
+    pub fn peers(&self, port: u16) -> Vec<String> {
+        let port = format!("--listen-peer-urls=https://127.0.0.1:{port}");
+        self.mutual().into_iter().chain([port]).collect()
+    }
+
+    /// Flags for members that trust only those with a certificate.
+    pub fn mutual(&self) -> Vec<String> {
+        let ca = format!("--peer-trusted-ca-file={}", self.file("ca.crt"));
+        self.flags("peer-").into_iter().chain([ca, "--allow-insecure-peers=false".to_owned()]).collect()
+    }
+
+    /// TLS of a client of gRPC, with a certificate and key.
+    pub fn client(&self, (certificate, key): (String, String)) -> ClientTlsConfig {
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem)).domain_name("localhost");
+        tls.identity(Identity::from_pem(certificate, key))
+    }
+
+    /// Asks a member on this port who is in the cluster, with a certificate and key.
     async fn ask(
         &self,
         peer: u16,
-        identity: Option<(Vec<u8>, Vec<u8>)>,
+        identity: Option<(String, String)>,
     ) -> Result<Option<bytes::Bytes>, kv_raft::NodeError> {
-        let ca = Some(self.pem.clone().into_bytes());
-        let tls = base_tls::ClientTls { ca, identity, insecure: false, alpn: vec![b"h2".to_vec()] };
-        let peer_tls = kv_raft::PeerTls::default();
-        *peer_tls.write() = Some(base_tls::client_config(&tls).unwrap());
-        kv_raft::Node::ask_url(&format!("https://127.0.0.1:{peer}"), peer_tls, 3, bytes::Bytes::new()).await
+        let url = format!("https://127.0.0.1:{peer}");
+        kv_raft::Node::ask_url(&url, self.calls(identity), 3, bytes::Bytes::new()).await
     }
 
     /// Flags for a client port with TLS.
@@ -73,7 +104,7 @@ impl Ca {
     }
 }
 
-fn words(flags: &[String]) -> Vec<&str> {
+pub fn words(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
 }
 
@@ -111,14 +142,10 @@ async fn without_a_ca_nobody_is_asked_for_a_certificate() {
 #[tokio::test]
 async fn a_ca_alone_demands_certificates_of_members() {
     let ca = Ca::new();
-    let mut flags = ca.flags("peer-");
     let peer = free_port();
-    flags.push(format!("--listen-peer-urls=https://127.0.0.1:{peer}"));
-    flags.push(format!("--peer-trusted-ca-file={}", ca.file("ca.crt")));
-    let member = Member::start(&words(&flags)).await;
-    let (certificate, key) = ca.sign("peer");
+    let member = Member::start(&words(&ca.peers(peer))).await;
     assert!(ca.ask(peer, None).await.is_err(), "nobody without a certificate");
-    assert!(ca.ask(peer, Some((certificate.into_bytes(), key.into_bytes()))).await.unwrap().is_some());
+    assert!(ca.ask(peer, Some(ca.sign("peer"))).await.unwrap().is_some());
     member.stop().await;
 }
 
@@ -142,8 +169,12 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
         "--peer-crl-file=/x",
         "--peer-cert-allowed-hostname=x",
         "--client-cert-allowed-hostname=x",
+        "--host-whitelist=example.org",
+        "--peer-client-cert-file=/x",
+        "--discovery=https://discovery.example/x",
     ] {
-        let said = refusal(&[flag]).await;
+        let words = ["kvstore", flag].into_iter().map(std::ffi::OsString::from);
+        let said = base_cli::accept_upstream_flags(words, kv_service::UPSTREAM_FLAGS).refusals.join("");
         assert!(said.contains(flag.split('=').next().unwrap()) && said.contains("not supported"), "{said}");
     }
     let said = refusal(&["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"]).await;
@@ -166,15 +197,68 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
 async fn a_members_name_is_looked_at() {
     let ca = Ca::new();
     let peer = free_port();
-    let mut flags = ca.flags("peer-");
-    flags.push(format!("--listen-peer-urls=https://127.0.0.1:{peer}"));
-    flags.push(format!("--peer-trusted-ca-file={}", ca.file("ca.crt")));
-    flags.push("--peer-cert-allowed-cn=member".to_owned());
+    let mut flags = ca.peers(peer);
+    flags.push("--peer-cert-allowed-cn=another,member".to_owned());
     let member = Member::start(&words(&flags)).await;
     for (name, wanted) in [("member", true), ("other", false)] {
-        let (certificate, key) = ca.sign(name);
-        let answer = ca.ask(peer, Some((certificate.into_bytes(), key.into_bytes()))).await;
+        let answer = ca.ask(peer, Some(ca.sign(name))).await;
         assert_eq!(answer.is_ok(), wanted, "{name}: {answer:?}");
     }
     member.stop().await;
+}
+
+#[tokio::test]
+async fn handshake_that_does_not_go_on_is_ended() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    const LATEST: std::time::Duration = std::time::Duration::from_secs(15);
+    let (ca, peer) = (Ca::new(), free_port());
+    let flags = [ca.secure(&[]), ca.peers(peer)].concat();
+    let member = Member::start(&words(&flags)).await;
+    // Nothing, and the head of a record that never comes.
+    let begun =
+        [(member.port, &[][..]), (member.port, b"\x16\x03\x01\x10\0"), (peer, b""), (peer, b"\x16\x03\x01\x10\0")];
+    let ended = begun.map(|(port, bytes)| async move {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut rest = Vec::new();
+        // An error is an end too.
+        let read = tokio::time::timeout(LATEST, stream.read_to_end(&mut rest)).await;
+        assert!(read.is_ok(), "{port} {bytes:?}: the connection is still open");
+    });
+    futures::future::join_all(ended).await;
+    assert!(lets_in(member.port, &ca, None).await, "others are served");
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn member_does_not_start_with_files_of_tls_that_can_not_be_used() {
+    let ca = Ca::new();
+    let (certificate, key) = (ca.file("server.crt"), ca.file("server.key"));
+    let other = Ca::new().sign("other").1;
+    std::fs::write(ca.file("other.key"), other).unwrap();
+    std::fs::write(ca.file("empty.pem"), "").unwrap();
+    for (prefix, listen) in
+        [("", "--listen-client-urls=https://127.0.0.1:0"), ("peer-", "--listen-peer-urls=https://127.0.0.1:0")]
+    {
+        let flag = |name: &str, file: &str| format!("--{prefix}{name}={file}");
+        let ca_file = ca.file("ca.crt");
+        for (certificate, key, authority, told) in [
+            (ca.file("none.crt"), key.clone(), ca_file.clone(), "none.crt"),
+            (certificate.clone(), ca.file("none.key"), ca_file.clone(), "none.key"),
+            (ca.file("empty.pem"), key.clone(), ca_file.clone(), "empty.pem"),
+            (certificate.clone(), ca.file("empty.pem"), ca_file.clone(), "empty.pem"),
+            (certificate.clone(), key.clone(), ca.file("none.ca"), "none.ca"),
+            (certificate.clone(), key.clone(), ca.file("empty.pem"), "empty.pem"),
+            (certificate.clone(), ca.file("other.key"), ca_file.clone(), "key"),
+        ] {
+            let flags = [
+                listen.to_owned(),
+                flag("cert-file", &certificate),
+                flag("key-file", &key),
+                flag("trusted-ca-file", &authority),
+            ];
+            let said = refusal(&words(&flags)).await;
+            assert!(said.contains(told), "{prefix} {told}: {said}");
+        }
+    }
 }

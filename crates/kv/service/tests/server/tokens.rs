@@ -8,7 +8,7 @@ use std::path::Path;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 
-fn with<T>(token: &str, message: T) -> Request<T> {
+pub fn with<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if !token.is_empty() {
         request.metadata_mut().insert("token", MetadataValue::try_from(token).unwrap());
@@ -16,11 +16,11 @@ fn with<T>(token: &str, message: T) -> Request<T> {
     request
 }
 
-async fn auth(member: &Member) -> AuthClient<tonic::transport::Channel> {
+pub async fn auth(member: &Member) -> AuthClient<tonic::transport::Channel> {
     AuthClient::new(member.channel().await)
 }
 
-async fn log_in(member: &Member, name: &str) -> Result<String, Status> {
+pub async fn log_in(member: &Member, name: &str) -> Result<String, Status> {
     let request = AuthenticateRequest { name: name.into(), password: "secret".into() };
     Ok(auth(member).await.authenticate(request).await?.into_inner().token)
 }
@@ -35,7 +35,7 @@ async fn get(member: &Member, token: &str) -> Result<(), Status> {
     KvClient::new(member.channel().await).range(with(token, request)).await.map(drop)
 }
 
-async fn user(member: &Member, token: &str, name: &str) {
+pub async fn user(member: &Member, token: &str, name: &str) {
     let mut client = auth(member).await;
     let user = AuthUserAddRequest { name: name.into(), password: "secret".into(), ..AuthUserAddRequest::default() };
     client.user_add(with(token, user)).await.unwrap();
@@ -44,7 +44,7 @@ async fn user(member: &Member, token: &str, name: &str) {
 }
 
 /// Users `root` and `u`, both of whom may do everything.
-async fn enable(member: &Member) {
+pub async fn enable(member: &Member) {
     let mut client = auth(member).await;
     client.role_add(AuthRoleAddRequest { name: "root".into() }).await.unwrap();
     user(member, "", "root").await;
@@ -180,4 +180,39 @@ async fn keys_of_each_kind_are_taken_and_a_public_one_only_verifies() {
     assert!(said.contains("pub-key and priv-key"), "{said}");
     let said = refusal(&[&format!("--auth-token=jwt,sign-method=RS256,{private}")]).await;
     assert!(said.contains("ec.key") && said.contains("private key"), "{said}");
+}
+
+#[tokio::test]
+async fn signed_token_of_the_revision_before_auth_was_enabled_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let (private, _) = keys(folder.path(), "ec", ELLIPTIC);
+    let member = Member::start(&[&format!("--auth-token=jwt,sign-method=ES256,{private}")]).await;
+    let revision = async |token: &str| {
+        auth(&member).await.auth_status(with(token, AuthStatusRequest {})).await.unwrap().into_inner().auth_revision
+    };
+    assert_eq!(revision("").await, 1, "as etcd counts");
+    enable(&member).await;
+    let token = log_in(&member, "root").await.unwrap();
+    // A role, two users, and their roles.
+    assert_eq!(revision(&token).await, 6);
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn log_keeps_no_token_that_could_be_used() {
+    let member = Member::start(&[]).await;
+    enable(&member).await;
+    let token = log_in(&member, "root").await.unwrap();
+    put(&member, &token).await.unwrap();
+    let (secret, index) = token.split_once('.').unwrap();
+    let mut digests = 0;
+    for file in std::fs::read_dir(member.folder.path().join("data/member/wal")).unwrap() {
+        let content = std::fs::read(file.unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&content);
+        assert!(!text.contains(secret), "the token's secret is in the log");
+        digests += text.matches("root").count();
+    }
+    assert!(digests > 0, "the login is in the log");
+    refused(put(&member, &format!("{}.{index}", "0".repeat(64))).await, Code::Unauthenticated, INVALID);
+    member.stop().await;
 }

@@ -1,17 +1,20 @@
-//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`.
+//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`, and the folder of files that change it.
 //!
-//! Every field of upstream's is known by name; those that mean something here are read, others are let be with a
-//! warning. A name that upstream does not know is an error that names it and the nearest known one.
+//! Every field of upstream's is known by its path: it is read, or it is a row of [`UPSTREAM_FIELDS`]. A name that
+//! upstream does not know is an error that names it and the nearest known one.
 
+use super::unsupported::UPSTREAM_FIELDS;
+use anyhow::Context;
+use base_cli::{Unsupported, Verdict};
 use k8s_openapi::api::core::v1::Taint;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The fields that mean something here.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// The fields that are honoured.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
 pub struct Configuration {
@@ -19,21 +22,25 @@ pub struct Configuration {
     pub port: Option<u16>,
     pub healthz_port: Option<u16>,
     pub healthz_bind_address: Option<IpAddr>,
-    pub authentication: Value,
-    pub authorization: Value,
+    pub authentication: Authentication,
+    pub authorization: Authorization,
     #[serde(rename = "clusterDNS")]
     pub cluster_dns: Option<Vec<String>>,
     pub cluster_domain: Option<String>,
     pub static_pod_path: Option<PathBuf>,
     pub pod_logs_dir: Option<PathBuf>,
     pub max_pods: Option<u32>,
+    pub pod_pids_limit: Option<i64>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
+    pub tls_min_version: Option<String>,
+    pub enable_debugging_handlers: Option<bool>,
+    pub protect_kernel_defaults: Option<bool>,
+    pub fail_swap_on: Option<bool>,
     pub cgroup_root: Option<String>,
+    pub cgroup_driver: Option<String>,
     #[serde(rename = "cgroupsPerQOS")]
     pub cgroups_per_qos: Option<bool>,
-    #[serde(rename = "podCIDR")]
-    pub pod_cidr: Option<String>,
     pub resolv_conf: Option<PathBuf>,
     pub node_status_update_frequency: Option<String>,
     pub node_status_report_frequency: Option<String>,
@@ -46,153 +53,129 @@ pub struct Configuration {
     pub system_reserved: Option<BTreeMap<String, String>>,
     pub kube_reserved: Option<BTreeMap<String, String>>,
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
+    pub seccomp_default: Option<bool>,
 }
 
-const KNOWN: &[&str] = &[
-    "address",
-    "port",
-    "healthzPort",
-    "healthzBindAddress",
-    "authentication",
-    "authorization",
-    "clusterDNS",
-    "clusterDomain",
-    "staticPodPath",
-    "podLogsDir",
-    "maxPods",
-    "tlsCertFile",
-    "tlsPrivateKeyFile",
-    "cgroupRoot",
-    "cgroupsPerQOS",
-    "podCIDR",
-    "resolvConf",
-    "nodeStatusUpdateFrequency",
-    "nodeStatusReportFrequency",
-    "nodeLeaseDurationSeconds",
-    "containerLogMaxSize",
-    "containerLogMaxFiles",
-    "containerRuntimeEndpoint",
-    "registerNode",
-    "registerWithTaints",
-    "cgroupDriver",
-    "failSwapOn",
-    "systemReserved",
-    "kubeReserved",
-    "allowedUnsafeSysctls",
-    "apiVersion",
-    "kind",
-];
+/// How clients show who they are.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Authentication {
+    pub x509: X509,
+    pub webhook: TokenWebhook,
+    pub anonymous: Anonymous,
+}
 
-/// Known to upstream, without a meaning here.
-const IGNORED: &[&str] = &[
-    "enableServer",
-    "syncFrequency",
-    "fileCheckFrequency",
-    "httpCheckFrequency",
-    "staticPodURL",
-    "staticPodURLHeader",
-    "readOnlyPort",
-    "tlsCipherSuites",
-    "tlsMinVersion",
-    "tlsCurvePreferences",
-    "rotateCertificates",
-    "serverTLSBootstrap",
-    "registryPullQPS",
-    "registryBurst",
-    "imagePullCredentialsVerificationPolicy",
-    "preloadedImagesVerificationAllowlist",
-    "eventRecordQPS",
-    "eventBurst",
-    "enableDebuggingHandlers",
-    "enableContentionProfiling",
-    "oomScoreAdj",
-    "streamingConnectionIdleTimeout",
-    "imageMinimumGCAge",
-    "imageMaximumGCAge",
-    "imageGCHighThresholdPercent",
-    "imageGCLowThresholdPercent",
-    "volumeStatsAggPeriod",
-    "kubeletCgroups",
-    "systemCgroups",
-    "cpuManagerPolicy",
-    "singleProcessOOMKill",
-    "cpuManagerPolicyOptions",
-    "cpuManagerReconcilePeriod",
-    "memoryManagerPolicy",
-    "topologyManagerPolicy",
-    "topologyManagerScope",
-    "topologyManagerPolicyOptions",
-    "qosReserved",
-    "runtimeRequestTimeout",
-    "hairpinMode",
-    "podPidsLimit",
-    "runOnce",
-    "cpuCFSQuota",
-    "cpuCFSQuotaPeriod",
-    "nodeStatusMaxImages",
-    "maxOpenFiles",
-    "contentType",
-    "kubeAPIQPS",
-    "kubeAPIBurst",
-    "serializeImagePulls",
-    "maxParallelImagePulls",
-    "evictionHard",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "evictionPressureTransitionPeriod",
-    "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim",
-    "mergeDefaultEvictionSettings",
-    "podsPerCore",
-    "enableControllerAttachDetach",
-    "protectKernelDefaults",
-    "makeIPTablesUtilChains",
-    "iptablesMasqueradeBit",
-    "iptablesDropBit",
-    "featureGates",
-    "memorySwap",
-    "containerLogMaxWorkers",
-    "containerLogMonitorInterval",
-    "configMapAndSecretChangeDetectionStrategy",
-    "reservedSystemCPUs",
-    "showHiddenMetricsForVersion",
-    "systemReservedCgroup",
-    "kubeReservedCgroup",
-    "enforceNodeAllocatable",
-    "volumePluginDir",
-    "providerID",
-    "kernelMemcgNotification",
-    "logging",
-    "enableSystemLogHandler",
-    "enableSystemLogQuery",
-    "shutdownGracePeriod",
-    "shutdownGracePeriodCriticalPods",
-    "shutdownGracePeriodByPodPriority",
-    "crashLoopBackOff",
-    "reservedMemory",
-    "enableProfilingHandler",
-    "enableDebugFlagsHandler",
-    "seccompDefault",
-    "memoryThrottlingFactor",
-    "tracing",
-    "localStorageCapacityIsolation",
-    "imageServiceEndpoint",
-    "failCgroupV1",
-    "userNamespaces",
-];
+/// Client certificates.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct X509 {
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: Option<PathBuf>,
+}
 
-/// Reads and checks a file; the fields, and the whole as it was written.
+/// Bearer tokens.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct TokenWebhook {
+    pub enabled: Option<bool>,
+    #[serde(rename = "cacheTTL")]
+    pub cache_ttl: Option<String>,
+}
+
+/// Requests without credentials.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Anonymous {
+    pub enabled: Option<bool>,
+}
+
+/// How it is decided what clients may do.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Authorization {
+    pub mode: Option<String>,
+    pub webhook: AccessWebhook,
+}
+
+/// SubjectAccessReviews.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct AccessWebhook {
+    #[serde(rename = "cacheAuthorizedTTL")]
+    pub cache_authorized_ttl: Option<String>,
+    #[serde(rename = "cacheUnauthorizedTTL")]
+    pub cache_unauthorized_ttl: Option<String>,
+}
+
+/// Returns the paths of the fields that are honoured, such as `authentication.webhook.enabled`.
+pub fn honoured_fields() -> Vec<String> {
+    fn walk(value: &Value, path: &str, into: &mut Vec<String>) {
+        match value.as_object() {
+            Some(map) => map.iter().for_each(|(name, value)| walk(value, &join(path, name), into)),
+            None => into.push(path.to_owned()),
+        }
+    }
+    let mut fields = Vec::new();
+    // The defaults have all fields; those that hold nothing are null.
+    walk(&serde_json::to_value(Configuration::default()).unwrap_or_default(), "", &mut fields);
+    fields
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Reads and checks the file and the folder's files; the fields, and the whole as it was written.
 ///
 /// # Errors
-/// What is wrong with it and where, in one sentence.
-pub fn read(path: &Path) -> anyhow::Result<(Configuration, Value)> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| anyhow::anyhow!("can't read configuration {shown}: {e}"))?;
-    let value: Value = serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-    check(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-    // From the text: its errors name the field and the line.
-    let read = serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-    Ok((read, value))
+/// What is wrong with a file and where, in one sentence.
+pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Configuration, Value)> {
+    let mut all = serde_json::json!({});
+    for path in file.map(Path::to_owned).into_iter().chain(folder.map(fragments).transpose()?.unwrap_or_default()) {
+        let shown = path.display();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("can't read configuration {shown}"))?;
+        let value: Value = serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        check(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        // From the text: its errors name the field and the line.
+        let _: Configuration =
+            serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        merge(&mut all, value);
+    }
+    let read = Configuration::deserialize(&all).context("configuration")?;
+    Ok((read, all))
+}
+
+/// Files of the folder and its subfolders that end in `.conf`, in the order in which each overrides the ones before.
+fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let shown = folder.display();
+    let entries = std::fs::read_dir(folder).with_context(|| format!("can't read the folder --config-dir {shown}"))?;
+    let mut paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            found.extend(fragments(&path)?);
+        } else if path.extension().is_some_and(|e| e == "conf") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Maps are merged; everything else is replaced.
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            more.into_iter().for_each(|(name, value)| merge(into.entry(name).or_insert(Value::Null), value));
+        }
+        (into, more) => *into = more,
+    }
 }
 
 fn check(value: &Value) -> anyhow::Result<()> {
@@ -202,40 +185,56 @@ fn check(value: &Value) -> anyhow::Result<()> {
     if kind != ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration") {
         anyhow::bail!("apiVersion and kind are {kind:?}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration");
     }
-    for name in map.keys() {
-        if IGNORED.contains(&name.as_str()) {
-            tracing::warn!("configuration field {name} has no meaning here and is ignored");
-        } else if !KNOWN.contains(&name.as_str()) {
-            let all = KNOWN.iter().chain(IGNORED);
-            let nearest = base_cli::nearest(name, all.copied()).unwrap_or_default();
-            anyhow::bail!("unknown field {name:?}; the nearest known one is {nearest:?}");
-        }
+    let honoured = honoured_fields();
+    for (name, value) in map.iter().filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str())) {
+        check_field(name, value, &honoured)?;
     }
     Ok(())
 }
 
-impl Configuration {
-    /// `authentication.x509.clientCAFile`
-    pub fn client_ca(&self) -> Option<PathBuf> {
-        self.authentication
-            .pointer("/x509/clientCAFile")
-            .and_then(Value::as_str)
-            .filter(|p| !p.is_empty())
-            .map(PathBuf::from)
+fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result<()> {
+    if honoured.iter().any(|name| name == path) {
+        return Ok(());
     }
-
-    /// `authentication.anonymous.enabled`
-    pub fn anonymous(&self) -> Option<bool> {
-        self.authentication.pointer("/anonymous/enabled").and_then(Value::as_bool)
+    if let Some(row) = UPSTREAM_FIELDS.iter().find(|row| row.name == path) {
+        return judge(row, value);
     }
-
-    /// `authentication.webhook.enabled`
-    pub fn webhook_tokens(&self) -> Option<bool> {
-        self.authentication.pointer("/webhook/enabled").and_then(Value::as_bool)
+    let within = format!("{path}.");
+    let all = || UPSTREAM_FIELDS.iter().map(|row| row.name).chain(honoured.iter().map(String::as_str));
+    if !all().any(|name| name.starts_with(&within)) {
+        let nearest = base_cli::nearest(path, all()).unwrap_or_default();
+        anyhow::bail!("unknown field {path:?}; the nearest known one is {nearest:?}");
     }
+    match value {
+        Value::Object(map) => map.iter().try_for_each(|(name, value)| check_field(&join(path, name), value, honoured)),
+        Value::Null => Ok(()),
+        _ => anyhow::bail!("{path} must be an object"),
+    }
+}
 
-    /// `authorization.mode`
-    pub fn authorization_mode(&self) -> Option<String> {
-        self.authorization.get("mode").and_then(Value::as_str).map(str::to_owned)
+/// A value that is empty or zero is how upstream's tools write "not set".
+fn judge(row: &Unsupported, value: &Value) -> anyhow::Result<()> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let empty = value.as_object().is_some_and(|map| map.values().all(is_unset)) || is_unset(value);
+    match row.judge(row.name, &text) {
+        _ if empty => {}
+        Verdict::Pass => {}
+        Verdict::Warn(warning) => tracing::warn!("configuration field {warning}"),
+        Verdict::Stop(why) => anyhow::bail!("field {why}"),
+    }
+    Ok(())
+}
+
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => matches!(text.as_str(), "" | "0" | "0s"),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_unset),
+        Value::Bool(_) => false,
     }
 }

@@ -6,63 +6,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Upstream's flags that are accepted with a warning and do nothing.
-pub const IGNORED_FLAGS: &[&str] = &[
-    "pod-infra-container-image",
-    "feature-gates",
-    "cgroup-driver",
-    "fail-swap-on",
-    "rotate-certificates",
-    "rotate-server-certificates",
-    "read-only-port",
-    "cadvisor-port",
-    "event-qps",
-    "event-burst",
-    "kube-api-qps",
-    "kube-api-burst",
-    "hairpin-mode",
-    "image-service-endpoint",
-    "runtime-request-timeout",
-    "sync-frequency",
-    "bootstrap-kubeconfig",
-    "cert-dir",
-    "cloud-provider",
-    "eviction-hard",
-    "eviction-soft",
-    "make-iptables-util-chains",
-    "protect-kernel-defaults",
-    "serialize-image-pulls",
-    "streaming-connection-idle-timeout",
-    "topology-manager-policy",
-    "cpu-manager-policy",
-    "kube-reserved",
-    "system-reserved",
-    "enforce-node-allocatable",
-    "volume-plugin-dir",
-    "image-gc-high-threshold",
-    "image-gc-low-threshold",
-    "runtime-cgroups",
-    "kubelet-cgroups",
-    "system-cgroups",
-    "contention-profiling",
-    "profiling",
-    "experimental-allocatable-ignore-eviction",
-    "container-runtime",
-    "network-plugin",
-    "cni-bin-dir",
-    "cni-conf-dir",
-    "local-storage-capacity-isolation",
-    "vmodule",
-    "log-flush-frequency",
-    "node-status-update-frequency",
-    "max-open-files",
-    "oom-score-adj",
-    "authorization-webhook-cache-authorized-ttl",
-    "authorization-webhook-cache-unauthorized-ttl",
-    "authentication-token-webhook-cache-ttl",
-    "cgroups-per-qos",
-];
-
 /// The node agent: runs the pods that are bound to its node.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kubelet", version = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")))]
@@ -70,6 +13,9 @@ pub struct Flags {
     /// KubeletConfiguration file; flags win over it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Folder of .conf files that change the configuration, in the order of their names
+    #[arg(long, value_name = "DIR")]
+    pub config_dir: Option<PathBuf>,
     /// Access to the API server; without it only static pods run
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -151,9 +97,60 @@ pub struct Flags {
     /// Parent of the pods' cgroups
     #[arg(long, value_name = "PATH")]
     pub cgroup_root: Option<String>,
+    /// How cgroups are made: cgroupfs; systemd is accepted with a warning
+    #[arg(long, value_name = "DRIVER")]
+    pub cgroup_driver: Option<String>,
     /// Unsafe sysctls that pods may set, comma-separated; a trailing * matches the rest
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
+    /// Whether containers without a seccomp profile get the runtime's
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub seccomp_default: Option<bool>,
+    /// Processes and threads that a pod may have; -1 sets no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub pod_max_pids: Option<i64>,
+    /// Oldest version of TLS that the server speaks: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION")]
+    pub tls_min_version: Option<String>,
+    /// Whether exec, attach, port-forward, run and logs are served
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_debugging_handlers: Option<bool>,
+    /// Whether kernel settings that differ from Kubernetes' stop the start
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub protect_kernel_defaults: Option<bool>,
+    /// Whether swap stops the start
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub fail_swap_on: Option<bool>,
+    /// Whether pods have cgroups of their own beneath their class's
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub cgroups_per_qos: Option<bool>,
+    /// Kept back for the system: name=quantity, comma-separated
+    #[arg(long, value_name = "AMOUNTS", value_delimiter = ',')]
+    pub system_reserved: Option<Vec<String>>,
+    /// Kept back for Kubernetes: name=quantity, comma-separated
+    #[arg(long, value_name = "AMOUNTS", value_delimiter = ',')]
+    pub kube_reserved: Option<Vec<String>>,
+    /// Address of the plain health check
+    #[arg(long, value_name = "IP")]
+    pub healthz_bind_address: Option<IpAddr>,
+    /// Log files are rotated at this size
+    #[arg(long, value_name = "QUANTITY")]
+    pub container_log_max_size: Option<String>,
+    /// Log files of one container
+    #[arg(long, value_name = "N")]
+    pub container_log_max_files: Option<usize>,
+    /// Time between two looks at the node's state
+    #[arg(long, value_name = "DURATION")]
+    pub node_status_update_frequency: Option<String>,
+    /// How long an answer about a token is kept
+    #[arg(long, value_name = "DURATION")]
+    pub authentication_token_webhook_cache_ttl: Option<String>,
+    /// How long a permission is kept
+    #[arg(long, value_name = "DURATION")]
+    pub authorization_webhook_cache_authorized_ttl: Option<String>,
+    /// How long a refusal is kept
+    #[arg(long, value_name = "DURATION")]
+    pub authorization_webhook_cache_unauthorized_ttl: Option<String>,
     /// Logging.
     #[command(flatten)]
     pub logs: base_telemetry::LogOptions,

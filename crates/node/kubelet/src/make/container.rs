@@ -2,7 +2,7 @@
 
 use super::env::Environment;
 use super::resources;
-use super::security::{self, ImageUser};
+use super::security::{self, ImageUser, Seccomp};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_runtime::labels;
@@ -22,7 +22,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) image_user: ImageUser,
     /// The container whose processes are shared (ephemeral containers with a target).
     pub(crate) target: Option<String>,
-    pub(crate) seccomp_profiles: &'a Path,
+    pub(crate) seccomp: Seccomp<'a>,
     pub(crate) memory_capacity: i64,
     pub(crate) least_oom_score: i64,
 }
@@ -41,8 +41,7 @@ pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Resu
     let expand = |words: &Option<Vec<String>>| -> Vec<String> {
         words.iter().flatten().map(|word| parts.environment.expand(word)).collect()
     };
-    let security =
-        security::of_container(pod, container, &parts.image_user, parts.target.clone(), parts.seccomp_profiles, &[])?;
+    let security = security::of_container(pod, container, &parts.image_user, parts.target.clone(), parts.seccomp, &[])?;
     let (command, args) = (expand(&container.command), expand(&container.args));
     let linux = LinuxContainerConfig {
         resources: Some(resources::of_container(pod, container, parts.memory_capacity, parts.least_oom_score)),
@@ -127,7 +126,13 @@ pub(crate) fn hash(container: &Container) -> String {
     hasher.write(container.name.as_bytes());
     hasher.write(&[0]);
     hasher.write(container.image.as_deref().unwrap_or_default().as_bytes());
-    format!("{:x}", hasher.finish())
+    format!("{:016x}", hasher.finish())
+}
+
+/// Whether a container whose recorded hash is `hash` must be made anew. Hashes of stock kubelets, which have at most eight
+/// digits, are computed in another way and say nothing here.
+pub(crate) fn is_changed(recorded: &str, container: &Container) -> bool {
+    recorded.len() > 8 && recorded != hash(container)
 }
 
 /// A mount of a host path.
@@ -143,5 +148,21 @@ pub(crate) fn mount(host: &Path, inside: &str, readonly: bool, propagation: Opti
         readonly,
         propagation: propagation as i32,
         ..Mount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_is_changed_by_its_image_and_not_by_what_another_kubelet_recorded() {
+        let of = |image: &str| Container { name: "c".into(), image: Some(image.into()), ..Container::default() };
+        let recorded = hash(&of("i:1"));
+        assert!(!is_changed(&recorded, &of("i:1")));
+        assert!(is_changed(&recorded, &of("i:2")));
+        for foreign in ["", "8f3a2b10"] {
+            assert!(!is_changed(foreign, &of("i:2")), "{foreign:?}");
+        }
     }
 }

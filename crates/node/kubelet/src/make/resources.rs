@@ -66,7 +66,7 @@ pub(crate) fn of_container(
 
 /// What the kernel kills first: the less of the node's memory a container asked for, the sooner.
 pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
-    if spec::spec(pod).priority.is_some_and(|p| p >= 2_000_000_000) {
+    if is_node_critical(pod) {
         return -997;
     }
     match spec::qos(pod) {
@@ -77,6 +77,13 @@ pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 
             score.clamp(3, 999)
         }
     }
+}
+
+/// Whether the node does not work without the pod. Pods that only the cluster needs are no reason to kill others.
+fn is_node_critical(pod: &Pod) -> bool {
+    let spec = spec::spec(pod);
+    let critical = spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
+    critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
 }
 
 /// What a pod's cgroup gets: shares, quota, memory limit (0 for none).
@@ -98,10 +105,73 @@ pub(crate) fn of_pod(pod: &Pod) -> PodResources {
         (spec::app_containers(pod).map(of).sum::<i64>() + sidecars).max(peak)
     };
     let all = || spec::init_containers(pod).map(|(_, c)| c).chain(spec::app_containers(pod));
-    let limited = |of: fn(&Container) -> i64| all().all(|c| of(c) > 0);
-    PodResources {
-        shares: shares(total(cpu_request)),
-        quota: if limited(cpu_limit) { quota(total(cpu_limit)) } else { 0 },
-        memory: if limited(memory_limit) { total(memory_limit) } else { 0 },
+    // A sum of limits holds only if every container has one; the pod's own limit always does.
+    let limit = |name: &str, of: fn(&Container) -> i64| {
+        let sum = || all().all(|c| of(c) > 0).then(|| total(of));
+        of_level(pod, true, name).or_else(sum).map_or(0, |limit| limit + overhead(pod, name))
+    };
+    let cpu = of_level(pod, false, "cpu").unwrap_or_else(|| total(cpu_request)) + overhead(pod, "cpu");
+    PodResources { shares: shares(cpu), quota: quota(limit("cpu", cpu_limit)), memory: limit("memory", memory_limit) }
+}
+
+fn units(name: &str, text: &str) -> i64 {
+    spec::parse(text).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() })
+}
+
+/// What the pod as a whole asks for or is limited to.
+fn of_level(pod: &Pod, limits: bool, name: &str) -> Option<i64> {
+    let resources = spec::spec(pod).resources.as_ref()?;
+    let map = if limits { resources.limits.as_ref() } else { resources.requests.as_ref() };
+    map?.get(name).map(|q| units(name, &q.0)).filter(|amount| *amount > 0)
+}
+
+/// What the sandbox itself needs, by the pod's RuntimeClass.
+fn overhead(pod: &Pod, name: &str) -> i64 {
+    spec::spec(pod).overhead.as_ref().and_then(|o| o.get(name)).map_or(0, |q| units(name, &q.0))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn pod_cgroup_holds_the_pods_own_limits_and_its_overhead() {
+        let c = |limits: Value| json!([{"name": "c", "resources": {"limits": limits}}]);
+        for (spec, quota, memory) in [
+            (json!({"containers": c(json!({}))}), 0, 0),
+            (json!({"containers": c(json!({"cpu": "1", "memory": "100"}))}), 100_000, 100),
+            (
+                json!({"containers": c(json!({"cpu": "1", "memory": "100"})), "overhead": {"cpu": "500m", "memory": "7"}}),
+                150_000,
+                107,
+            ),
+            (json!({"containers": c(json!({})), "resources": {"limits": {"cpu": "2", "memory": "50"}}}), 200_000, 50),
+            (json!({"containers": c(json!({})), "overhead": {"cpu": "500m", "memory": "7"}}), 0, 0),
+        ] {
+            let got = of_pod(&pod(spec.clone()));
+            assert_eq!((got.quota, got.memory), (quota, memory), "{spec}");
+        }
+        let level =
+            json!({"containers": c(json!({})), "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}});
+        assert_eq!(of_pod(&pod(level)).shares, 2048);
+    }
+
+    #[test]
+    fn only_node_critical_pods_are_spared_by_the_kernel() {
+        let score = |class: &str, priority: i64| {
+            let spec = json!({"priorityClassName": class, "priority": priority, "containers": [{"name": "c"}]});
+            let pod = pod(spec);
+            let container = spec::app_containers(&pod).next().unwrap().clone();
+            oom_score(&pod, &container, 1000)
+        };
+        assert_eq!(score("system-node-critical", 2_000_001_000), -997);
+        assert_eq!(score("system-cluster-critical", 2_000_000_000), 1000);
+        assert_eq!(score("high", 2_000_000_000), 1000);
     }
 }

@@ -84,6 +84,7 @@ fn linux(pod: &Pod, settings: &Settings, cgroup_parent: String) -> Result<LinuxP
             // The sandbox's own process needs nothing that the runtime's filter takes away.
             seccomp: Some(node_runtime::v1::SecurityProfile::default()),
             readonly_rootfs: false,
+            selinux_options: context.se_linux_options.as_ref().map(security::selinux),
             ..LinuxSandboxSecurityContext::default()
         }),
         sysctls,

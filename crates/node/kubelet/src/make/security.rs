@@ -1,10 +1,11 @@
 //! Security contexts: pod's and container's merged, as CRI wants them.
 
+use super::apparmor;
 use crate::pod::spec;
-use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile, SecurityContext};
 use node_runtime::v1::{
-    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SecurityProfile,
-    SupplementalGroupsPolicy, security_profile::ProfileType,
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
+    SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
 };
 use std::path::{Component, Path};
 
@@ -74,16 +75,24 @@ pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
     }
 }
 
-/// A seccomp profile; local ones are files beneath `profiles`.
+/// The node's seccomp settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seccomp<'a> {
+    /// Folder of local profiles.
+    pub(crate) profiles: &'a Path,
+    /// Containers without a profile get the runtime's (`seccompDefault`).
+    pub(crate) default: bool,
+}
+
+/// A seccomp profile; local ones are files beneath the node's folder.
 ///
 /// # Errors
 /// A path that leaves the folder.
-pub(crate) fn seccomp(profile: Option<&SeccompProfile>, profiles: &Path) -> Result<Option<SecurityProfile>, String> {
+fn seccomp(profile: Option<&SeccompProfile>, node: Seccomp<'_>) -> Result<Option<SecurityProfile>, String> {
+    let profiles = node.profiles;
     let Some(profile) = profile else {
-        return Ok(Some(SecurityProfile {
-            profile_type: ProfileType::Unconfined as i32,
-            localhost_ref: String::new(),
-        }));
+        let kind = if node.default { ProfileType::RuntimeDefault } else { ProfileType::Unconfined };
+        return Ok(Some(SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }));
     };
     Ok(Some(match profile.type_.as_str() {
         "RuntimeDefault" => {
@@ -144,15 +153,16 @@ pub(crate) fn of_container(
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
-    profiles: &Path,
+    node: Seccomp<'_>,
     extra_groups: &[i64],
 ) -> Result<LinuxContainerSecurityContext, String> {
     let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     let privileged = own.privileged == Some(true);
-    let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
-    let paths = |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
+    // Whatever `procMount` says: without a user namespace of its own, an unmasked /proc gives a container the node.
+    let paths = |list: &[&str]| if privileged { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
+    let (apparmor, old_apparmor) = apparmor::profile(pod, container).map(apparmor::Profile::for_runtime).unzip();
     let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
     groups.extend(of_pod.fs_group);
     groups.extend(extra_groups);
@@ -170,9 +180,28 @@ pub(crate) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), profiles)?,
+        seccomp: seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), node)?,
+        selinux_options: own.se_linux_options.as_ref().or(of_pod.se_linux_options.as_ref()).map(selinux),
+        apparmor,
+        apparmor_profile: old_apparmor.unwrap_or_default(),
         ..LinuxContainerSecurityContext::default()
     })
+}
+
+/// SELinux options as CRI has them. On a host without SELinux the runtime passes over them, as upstream documents.
+pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    }
+}
+
+/// Whether the kernel enforces SELinux labels.
+pub(crate) fn selinux_is_enabled() -> bool {
+    Path::new("/sys/fs/selinux/enforce").exists()
 }
 
 fn capabilities(own: &SecurityContext) -> Option<Capability> {
@@ -181,4 +210,59 @@ fn capabilities(own: &SecurityContext) -> Option<Capability> {
         drop_capabilities: c.drop.clone().unwrap_or_default(),
         ..Capability::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn context(security: Value, default: bool) -> LinuxContainerSecurityContext {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"hostUsers": false,
+            "securityContext": {"seLinuxOptions": {"level": "s0:c1"}},
+            "containers": [{"name": "c", "securityContext": security}]}}))
+        .unwrap();
+        let container = spec::app_containers(&pod).next().unwrap();
+        let node = Seccomp { profiles: Path::new("/profiles"), default };
+        of_container(&pod, container, &ImageUser::default(), None, node, &[]).unwrap()
+    }
+
+    #[test]
+    fn proc_is_masked_unless_the_container_is_privileged() {
+        for (security, masked) in [
+            (json!({}), true),
+            (json!({"procMount": "Unmasked"}), true),
+            (json!({"privileged": true}), false),
+            (json!({"privileged": true, "procMount": "Unmasked"}), false),
+        ] {
+            let made = context(security.clone(), false);
+            assert_eq!(!made.masked_paths.is_empty(), masked, "{security}");
+            assert_eq!(made.readonly_paths.iter().any(|p| p == "/proc/sys"), masked, "{security}");
+        }
+    }
+
+    #[test]
+    fn profiles_and_labels_reach_the_runtime() {
+        let local = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "tight"},
+            "seLinuxOptions": {"type": "web_t"}});
+        let made = context(local, false);
+        assert_eq!(made.apparmor.unwrap().localhost_ref, "tight");
+        assert_eq!(made.apparmor_profile, "localhost/tight");
+        assert_eq!(made.selinux_options.unwrap().r#type, "web_t");
+        assert_eq!(context(json!({}), false).selinux_options.unwrap().level, "s0:c1");
+    }
+
+    #[test]
+    fn seccomp_default_is_for_containers_without_a_profile() {
+        let unconfined = json!({"seccompProfile": {"type": "Unconfined"}});
+        for (security, default, want) in [
+            (json!({}), false, ProfileType::Unconfined),
+            (json!({}), true, ProfileType::RuntimeDefault),
+            (unconfined, true, ProfileType::Unconfined),
+        ] {
+            let made = context(security.clone(), default).seccomp.unwrap();
+            assert_eq!(made.profile_type, want as i32, "{security} {default}");
+        }
+    }
 }

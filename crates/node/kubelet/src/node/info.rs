@@ -100,10 +100,31 @@ fn disk(path: &Path) -> Option<u64> {
 }
 
 /// Capacity less what is kept back.
-pub(crate) fn allocatable(capacity: &BTreeMap<String, Quantity>, settings: &Settings) -> BTreeMap<String, Quantity> {
+pub(crate) fn allocatable(
+    capacity: &BTreeMap<String, Quantity>,
+    reserved: &BTreeMap<String, Quantity>,
+) -> BTreeMap<String, Quantity> {
     let left = |(name, amount): (&String, &Quantity)| {
-        let kept = settings.reserved.get(name).and_then(|r| r.parse::<Quantity>().ok());
-        (name.clone(), kept.map_or(*amount, |kept| amount.minus(kept)))
+        let left = reserved.get(name).map_or(*amount, |kept| amount.minus(*kept));
+        // More may be reserved than there is.
+        (name.clone(), if left.milli_value() < 0 { quantity(0) } else { left })
     };
     capacity.iter().map(left).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn allocatable_is_what_reservations_leave_and_never_negative() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
+            pairs.iter().map(|(name, text)| ((*name).to_owned(), text.parse().unwrap())).collect()
+        };
+        let capacity = map(&[("cpu", "2"), ("memory", "1Gi"), ("pods", "110")]);
+        let left = allocatable(&capacity, &map(&[("cpu", "500m"), ("memory", "2Gi"), ("pid", "100")]));
+        let of = |name: &str| left.get(name).map(Quantity::milli_value);
+        assert_eq!((of("cpu"), of("memory"), of("pods"), of("pid")), (Some(1500), Some(0), Some(110_000), None));
+    }
 }

@@ -1,5 +1,6 @@
 //! The heartbeat: a Lease in `kube-node-lease`, renewed by a task of its own so that no busy pod can delay it.
 
+use crate::config::Settings;
 use crate::context::Node;
 use client::Client;
 use jiff::Timestamp;
@@ -7,22 +8,24 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// Renews until shutdown. `uid` is the node object's.
-pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: String) {
+/// Renews until shutdown. `uid` is the node object's, which changes when the object is made anew.
+pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: watch::Receiver<String>) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = node.settings.lease_seconds;
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
     let mut held: Option<Lease> = None;
     let mut failures: u32 = 0;
     loop {
-        let next = wanted(&node, &uid, held.as_ref());
+        let uid = uid.borrow().clone();
+        let next = wanted(&node.settings, &uid, held.as_ref());
         let result = match &held {
             Some(_) => api.update(&next).await,
             None => match api.get(&node.settings.node_name).await {
-                Ok(found) => api.update(&wanted(&node, &uid, Some(&found))).await,
+                Ok(found) => api.update(&wanted(&node.settings, &uid, Some(&found))).await,
                 Err(e) if e.is_not_found() => api.create(&next).await,
                 Err(e) => Err(e),
             },
@@ -47,8 +50,8 @@ pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: String) {
     }
 }
 
-fn wanted(node: &Node, uid: &str, held: Option<&Lease>) -> Lease {
-    let name = node.settings.node_name.clone();
+fn wanted(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
+    let name = settings.node_name.clone();
     let owner = OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),
@@ -57,17 +60,14 @@ fn wanted(node: &Node, uid: &str, held: Option<&Lease>) -> Lease {
         ..OwnerReference::default()
     };
     let mut lease = held.cloned().unwrap_or_else(|| Lease {
-        metadata: ObjectMeta {
-            name: Some(name.clone()),
-            namespace: Some(NAMESPACE.into()),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(NAMESPACE.into()), ..ObjectMeta::default() },
         spec: None,
     });
+    // Always: the owner of an earlier node object would have the garbage collector delete the Lease.
+    lease.metadata.owner_references = Some(vec![owner]);
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(name),
-        lease_duration_seconds: Some(node.settings.lease_seconds),
+        lease_duration_seconds: Some(settings.lease_seconds),
         renew_time: Some(MicroTime(Timestamp::now())),
         ..LeaseSpec::default()
     });

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Registers the node and keeps it until shutdown. `now` asks for a look before its time.
 pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port: u16, now: Arc<Notify>) {
@@ -25,12 +25,14 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
         port,
         told: NodeStatus::default(),
         at: Instant::now(),
+        uid: watch::Sender::default(),
     };
     let uid = tokio::select! {
         () = shutdown.cancelled() => return,
         uid = keeper.register() => uid,
     };
-    node.tasks.spawn("node lease", lease::renew(node.clone(), client, uid));
+    keeper.uid.send_replace(uid);
+    node.tasks.spawn_critical("node lease", lease::renew(node.clone(), client, keeper.uid.subscribe()));
     loop {
         let ready = keeper.tell().await;
         // A node that is not ready yet is looked at more often: somebody waits for it.
@@ -50,6 +52,8 @@ struct Keeper {
     port: u16,
     told: NodeStatus,
     at: Instant,
+    /// Of the node object.
+    uid: watch::Sender<String>,
 }
 
 impl Keeper {
@@ -97,7 +101,8 @@ impl Keeper {
 
     async fn ask(&self) -> (Option<node_runtime::v1::RuntimeStatus>, Vec<node_runtime::v1::Image>) {
         let (status, images) = tokio::join!(self.node.runtime.status(), self.node.runtime.images());
-        (status.ok(), images.unwrap_or_default())
+        let status = status.ok().inspect(|status| self.node.learn(status));
+        (status.map(|s| s.status.unwrap_or_default()), images.unwrap_or_default())
     }
 
     fn look<'a>(
@@ -126,7 +131,8 @@ impl Keeper {
             }
             Err(e) if e.is_not_found() => {
                 tracing::warn!("the node object is gone; registering again");
-                self.register().await;
+                let uid = self.register().await;
+                self.uid.send_replace(uid);
                 false
             }
             Err(e) => {

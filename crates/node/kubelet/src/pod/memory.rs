@@ -34,6 +34,8 @@ pub(crate) struct ContainerMemory {
     pub(crate) ready: Option<bool>,
     /// Asked for by a probe or a hook: the instance must end.
     pub(crate) kill: Option<Kill>,
+    /// The instance that was ended for a new one, which follows whatever the restart policy says.
+    pub(crate) replaced: Option<String>,
 }
 
 /// An instance that must end while its pod goes on.

@@ -85,6 +85,10 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
     if init(facts, sandbox, commands) == Init::Done {
         for container in spec::app_containers(facts.pod) {
             keep(facts, sandbox, Role::App, container, commands);
+            if is_starting(facts, container, commands) {
+                // Those that follow rely on its postStart hook: a proxy that must be there before the application.
+                break;
+            }
         }
     }
     for container in spec::ephemeral_containers(facts.pod) {
@@ -92,6 +96,14 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
             start(facts, &container.name, commands);
         }
     }
+}
+
+/// Whether a container with a postStart hook is being started.
+fn is_starting(facts: Facts<'_>, container: &Container, commands: &[Command]) -> bool {
+    let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
+    let ordered = |c: &Command| matches!(c, Command::Start { name, .. } if *name == container.name);
+    let killed = facts.memory.get(&container.name).is_some_and(|m| m.kill.is_some());
+    hook && !killed && (facts.memory.busy_with(&container.name) || commands.iter().any(ordered))
 }
 
 /// `command` when its time has come, else a wake-up at that time.
@@ -176,21 +188,26 @@ fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, 
     match current(facts, sandbox, name) {
         None => {
             // One that ended in an older sandbox is not started again against its policy.
-            let over = facts.observed.latest(name).is_some_and(|i| {
-                i.state == State::Exited
-                    && role == Role::App
-                    && !spec::restarts(facts.pod, role, container, i.exit_code)
-            });
+            let over = facts
+                .observed
+                .latest(name)
+                .is_some_and(|i| i.state == State::Exited && role == Role::App && !restarts(facts, role, container, i));
             if !over {
                 start(facts, name, commands);
             }
         }
-        Some(i) if i.state == State::Exited && spec::restarts(facts.pod, role, container, i.exit_code) => {
+        Some(i) if i.state == State::Exited && restarts(facts, role, container, i) => {
             restart(facts, i, commands);
         }
         Some(i) if matches!(i.state, State::Created | State::Unknown) => restart(facts, i, commands),
         Some(_) => {}
     }
+}
+
+/// Whether an ended instance is followed by another.
+fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> bool {
+    let replaced = facts.memory.get(&ended.name).and_then(|m| m.replaced.as_ref());
+    replaced == Some(&ended.id) || spec::restarts(facts.pod, role, container, ended.exit_code)
 }
 
 fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
@@ -227,7 +244,7 @@ fn finished(facts: Facts<'_>) -> bool {
 
 fn over(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
     let last = facts.observed.latest(&container.name)?;
-    let ended = last.state == State::Exited && !spec::restarts(facts.pod, role, container, last.exit_code);
+    let ended = last.state == State::Exited && !restarts(facts, role, container, last);
     ended.then_some(last.exit_code == 0)
 }
 

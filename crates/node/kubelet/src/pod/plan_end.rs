@@ -1,6 +1,6 @@
 //! Ending a pod: containers first, then sidecars from the last to the first, then the sandbox.
 
-use super::memory::{Ending, Work};
+use super::memory::Ending;
 use super::plan::{Command, Facts};
 use super::spec::{self, Role};
 use super::view::Instance;
@@ -25,7 +25,8 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
     if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
         return kill(facts, ending, next, commands);
     }
-    if facts.memory.busy.iter().any(|w| *w != Work::Volumes) {
+    // Volumes too: a mount that is made after the pod's files were removed would stay.
+    if !facts.memory.busy.is_empty() {
         return;
     }
     match facts.observed.sandboxes.iter().find(|s| s.ready) {

@@ -142,6 +142,11 @@ pub(crate) fn qos(pod: &Pod) -> &'static str {
     }
 }
 
+/// Whether a pod may ask for this resource as a whole.
+pub(crate) fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
 pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {
     text.parse().ok()
 }

@@ -117,7 +117,7 @@ fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, cont
         container_id: latest.map(|i| full_id(around, &i.id)),
         allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()).filter(|r| !r.is_empty()),
         resources: running.then(|| resources(container)).flatten(),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(container, latest),
         ..ContainerStatus::default()
     }
 }
@@ -130,13 +130,15 @@ fn resources(container: &Container) -> Option<ResourceRequirements> {
     container.resources.as_ref().map(|r| ResourceRequirements { claims: None, ..r.clone() })
 }
 
-fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+fn mounts(container: &Container, latest: Option<&Instance>) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |path: &str| latest.is_some_and(|i| i.recursive_read_only.contains(path));
+    let mode = |path: &str| if recursive(path) { "Enabled" } else { "Disabled" };
     container.volume_mounts.as_ref().filter(|m| !m.is_empty()).map(|mounts| {
         let status = |m: &k8s_openapi::api::core::v1::VolumeMount| VolumeMountStatus {
             name: m.name.clone(),
             mount_path: m.mount_path.clone(),
             read_only: m.read_only.filter(|r| *r),
-            recursive_read_only: m.read_only.filter(|r| *r).map(|_| "Disabled".to_owned()),
+            recursive_read_only: m.read_only.filter(|r| *r).map(|_| mode(&m.mount_path).to_owned()),
             ..VolumeMountStatus::default()
         };
         mounts.iter().map(status).collect()

@@ -214,3 +214,41 @@ fn qos_classes() {
     assert_eq!(class(json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1Gi"}})), "Guaranteed");
     assert_eq!(class(json!({"requests": {"cpu": "1"}})), "Burstable");
 }
+
+#[test]
+fn end_of_a_pod_waits_for_its_volumes() {
+    let pod = simple("Always");
+    let stopped = Observed::new(vec![Sandbox { ready: false, ..sandbox() }], Vec::new());
+    let ending = Some(Ending { cause: Cause::Deleted, deadline: 0 });
+    let mut memory = Memory { ending, ..memory() };
+    memory.busy.insert(Work::Volumes);
+    assert_eq!(next(&pod, &stopped, &memory), [], "a mount would be made after the cleaning");
+    memory.busy.clear();
+    assert_eq!(next(&pod, &stopped, &memory), [Command::Ended]);
+}
+
+#[test]
+fn replaced_instance_is_followed_by_another_whatever_the_policy() {
+    let pod = simple("Never");
+    let ended = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, 0)]);
+    let mut memory = memory();
+    assert_eq!(next(&pod, &ended, &memory), [Command::Finish]);
+    memory.of("c").replaced = Some("c0".into());
+    assert_eq!(next(&pod, &ended, &memory), [start("c", 1)]);
+    memory.of("c").replaced = Some("older".into());
+    assert_eq!(next(&pod, &ended, &memory), [Command::Finish]);
+}
+
+#[test]
+fn app_containers_wait_for_the_post_start_hook_of_those_before() {
+    let hook = json!({"postStart": {"exec": {"command": ["wait"]}}});
+    let pod = pod(json!({"containers": [{"name": "proxy", "lifecycle": hook}, {"name": "app"}, {"name": "more"}]}));
+    let none = Observed::new(vec![sandbox()], Vec::new());
+    let mut memory = memory();
+    assert_eq!(next(&pod, &none, &memory), [start("proxy", 0)]);
+    memory.busy.insert(Work::Container("proxy".into()));
+    assert_eq!(next(&pod, &none, &memory), [], "the hook runs");
+    memory.busy.clear();
+    let proxy = Observed::new(vec![sandbox()], vec![instance("proxy", 0, State::Running, 0)]);
+    assert_eq!(next(&pod, &proxy, &memory), [start("app", 0), start("more", 0)], "without hooks, both at once");
+}

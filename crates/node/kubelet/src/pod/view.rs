@@ -3,7 +3,7 @@
 use super::Nanos;
 use node_runtime::labels;
 use node_runtime::v1::{ContainerResources, ContainerState, ContainerStatus, PodSandboxState, PodSandboxStatus};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,10 @@ pub(crate) struct Instance {
     pub(crate) resources: Option<ContainerResources>,
     pub(crate) message_path: Option<String>,
     pub(crate) message_policy: String,
+    /// Hash of what it was made from.
+    pub(crate) hash: String,
+    /// Paths inside that are read-only with what is mounted beneath them.
+    pub(crate) recursive_read_only: BTreeSet<String>,
 }
 
 impl Instance {
@@ -71,6 +75,8 @@ impl Instance {
             _ => State::Unknown,
         };
         let inside = labels::get(&status.annotations, labels::MESSAGE_PATH);
+        let recursive = status.mounts.iter().filter(|m| m.recursive_read_only).map(|m| m.container_path.clone());
+        let recursive_read_only = recursive.collect();
         let mount = status.mounts.iter().find(|m| !inside.is_empty() && m.container_path == inside);
         let metadata = status.metadata.unwrap_or_default();
         let restarts = labels::get(&status.annotations, labels::RESTART_COUNT).parse();
@@ -90,6 +96,8 @@ impl Instance {
             resources: status.resources,
             message_path: mount.map(|m| m.host_path.clone()),
             message_policy: labels::get(&status.annotations, labels::MESSAGE_POLICY).to_owned(),
+            recursive_read_only,
+            hash: labels::get(&status.annotations, labels::HASH).to_owned(),
             id: status.id,
         }
     }

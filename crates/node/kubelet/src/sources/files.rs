@@ -3,11 +3,10 @@
 //! A pod's uid follows from node, file and content, so that a kubelet started again finds its own containers, and a
 //! changed manifest is a new pod.
 
-use super::{HASH, SEEN, SOURCE, applied, mirror, removed};
+use super::{applied, manifest, mirror, removed};
 use crate::context::Node;
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::FolderWatch;
-use sha2::Digest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +21,8 @@ pub(crate) async fn follow(node: Arc<Node>, folder: PathBuf) {
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = changed(&mut watch) => {}
+            // A manifest may wait for that.
+            () = node.static_gone.notified() => {}
         }
     }
 }
@@ -51,6 +52,13 @@ fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<P
         }
     }
     for (uid, pod) in found {
+        if !known.contains_key(&uid) && node.workers.has_namesake(&pod) {
+            tracing::info!(
+                pod = crate::pod::spec::full_name(&pod),
+                "waiting for the pod of the earlier manifest to end"
+            );
+            continue;
+        }
         if known.insert(uid, pod.clone()).is_none() {
             applied(node, pod.clone(), true);
             mirror::wanted(node, &pod);
@@ -65,38 +73,12 @@ fn read_folder(node: &Node, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
         if name.starts_with('.') || !path.is_file() {
             continue;
         }
-        match read(node, &path) {
+        match manifest::read(&path, &node.settings.node_name) {
             Ok(pod) => {
                 found.insert(pod.metadata.uid.clone().unwrap_or_default(), Arc::new(pod));
             }
-            Err(e) => tracing::error!(manifest = %path.display(), error = e, "static pod can't be read"),
+            Err(e) => tracing::error!(manifest = %path.display(), error = %e, "static pod refused"),
         }
     }
     found
-}
-
-fn read(node: &Node, path: &Path) -> Result<Pod, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
-    let mut pod: Pod = serde_yaml::from_str(&text).map_err(|e| e.to_string())?;
-    let node_name = &node.settings.node_name;
-    let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or("the manifest has no metadata.name")?;
-    let digest = sha2::Sha256::digest(format!("{node_name}\n{}\n{text}", path.display()));
-    let uid: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
-    let meta = &mut pod.metadata;
-    meta.name = Some(format!("{name}-{node_name}"));
-    meta.namespace.get_or_insert_with(|| "default".into());
-    meta.uid = Some(meta.uid.clone().filter(|u| !u.is_empty()).unwrap_or_else(|| uid.clone()));
-    let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(HASH.into(), uid);
-    annotations.insert(SOURCE.into(), "file".into());
-    annotations.insert(SEEN.into(), jiff::Timestamp::now().to_string());
-    let spec = pod.spec.get_or_insert_default();
-    spec.node_name = Some(node_name.clone());
-    spec.tolerations.get_or_insert_default().push(k8s_openapi::api::core::v1::Toleration {
-        operator: Some("Exists".into()),
-        effect: Some("NoExecute".into()),
-        ..Default::default()
-    });
-    pod.status = None;
-    Ok(pod)
 }

@@ -1,5 +1,6 @@
 //! Making a pod's volumes, and making them up to date.
 
+use super::claims;
 use super::payload::{Content, Sources, content};
 use crate::context::Node;
 use crate::make::fields::Addresses;
@@ -19,6 +20,8 @@ pub(crate) struct Prepared {
     pub(crate) path: PathBuf,
     /// Mounts of it are read-only whatever they ask for.
     pub(crate) read_only: bool,
+    /// The kubelet made it for this pod.
+    pub(crate) own: bool,
 }
 
 /// All of a pod's volumes by name, and when contents must be made again.
@@ -61,22 +64,25 @@ async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> 
     if let Some(content) = content(volume, sources).await {
         return written(node, pod, volume, content?);
     }
-    let ready = |path: PathBuf| Ok((Prepared { path, read_only: false }, None));
+    let ready = |path: PathBuf, own: bool| Ok((Prepared { path, read_only: false, own }, None));
     if volume.empty_dir.is_some() {
-        return ready(empty_dir(node, pod, volume)?);
+        return ready(empty_dir(node, pod, volume)?, true);
     }
     if let Some(source) = &volume.host_path {
-        return ready(host_path(&source.path, source.type_.as_deref())?);
+        return ready(host_path(&source.path, source.type_.as_deref())?, false);
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        let (path, read_only) = claim(node, pod, &source.claim_name).await?;
-        return Ok((Prepared { path, read_only: read_only || source.read_only == Some(true) }, None));
+        let (path, read_only) = claim(node, pod, &volume.name, &source.claim_name, None).await?;
+        return Ok((Prepared { path, read_only: read_only || source.read_only == Some(true), own: false }, None));
     }
-    if let Some(source) = &volume.ephemeral {
-        let _ = source;
+    if volume.ephemeral.is_some() {
         let name = format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name);
-        let (path, read_only) = claim(node, pod, &name).await?;
-        return Ok((Prepared { path, read_only }, None));
+        let (path, read_only) = claim(node, pod, &volume.name, &name, Some(pod)).await?;
+        return Ok((Prepared { path, read_only, own: false }, None));
+    }
+    if volume.image.is_some() {
+        // The runtime mounts it, from an image that is pulled when a container starts.
+        return Ok((Prepared { path: PathBuf::new(), read_only: true, own: false }, None));
     }
     Err("volumes of this kind are not supported by this node".into())
 }
@@ -103,7 +109,7 @@ fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
         ("downward-api", true)
     };
     let path = folder(node, pod, plugin, &volume.name);
-    let made = if in_memory { node.settings.mounter.tmpfs(&path, None) } else { make_dir(&path, 0o755) };
+    let made = if in_memory { node.settings.mounter.tmpfs(&path, None).map(|_| ()) } else { make_dir(&path, 0o755) };
     made.map_err(|e| e.to_string())?;
     let gid = group(pod);
     let mut files = content.files;
@@ -112,7 +118,7 @@ fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
         files.values_mut().for_each(|f| f.mode |= (f.mode & 0o400) >> 3);
     }
     write_payload(&path, &files, gid).map_err(|e| e.to_string())?;
-    Ok((Prepared { path, read_only: true }, content.refresh_at))
+    Ok((Prepared { path, read_only: true, own: true }, content.refresh_at))
 }
 
 fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
@@ -123,23 +129,19 @@ fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
 
 fn empty_dir(node: &Node, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
     let path = folder(node, pod, "empty-dir", &volume.name);
-    let existed = path.is_dir();
     let source = volume.empty_dir.clone().unwrap_or_default();
-    let made = match source.medium.as_deref() {
+    let fresh = match source.medium.as_deref() {
         Some("Memory") => {
             let limit = source.size_limit.and_then(|q| spec::parse(&q.0)).and_then(|q| u64::try_from(q.value()).ok());
             node.settings.mounter.tmpfs(&path, limit.filter(|l| *l > 0))
         }
-        _ if existed => Ok(()),
-        _ => make_dir(&path, 0o777),
+        _ if path.is_dir() => Ok(false),
+        _ => make_dir(&path, 0o777).map(|()| true),
     };
-    made.map_err(|e| e.to_string())?;
-    if !existed {
+    once(node, pod, &volume.name, fresh.map_err(|e| e.to_string())?, || {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).map_err(|e| e.to_string())?;
-        if let Some(gid) = group(pod) {
-            set_group(&path, gid, false, false).map_err(|e| e.to_string())?;
-        }
-    }
+        group(pod).map_or(Ok(()), |gid| set_group(&path, gid, false, false)).map_err(|e| e.to_string())
+    })?;
     Ok(path)
 }
 
@@ -153,17 +155,22 @@ fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The place of the volume that a claim is bound to: hostPath or local.
-async fn claim(node: &Node, pod: &Pod, name: &str) -> Result<(PathBuf, bool), String> {
+/// Returns the place of the volume that a claim is bound to (hostPath or local), and whether it is read-only.
+async fn claim(
+    node: &Node,
+    pod: &Pod,
+    volume: &str,
+    name: &str,
+    of_pod: Option<&Pod>,
+) -> Result<(PathBuf, bool), String> {
     let client = node.client.as_ref().ok_or("claims can't be read without an API server")?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let claim = client.namespaced::<PersistentVolumeClaim>(namespace).get(name).await;
     let claim = claim.map_err(|e| format!("failed to get claim {name:?}: {e}"))?;
-    let volume = claim.spec.and_then(|s| s.volume_name).filter(|v| !v.is_empty());
-    let volume = volume.ok_or_else(|| format!("claim {name:?} is not bound"))?;
-    let found = client.api::<PersistentVolume>().get(&volume).await;
-    let found = found.map_err(|e| format!("failed to get volume {volume:?}: {e}"))?;
-    let spec = found.spec.unwrap_or_default();
+    let bound = claims::bound_volume(&claim, of_pod)?;
+    let found = client.api::<PersistentVolume>().get(bound).await;
+    let found = found.map_err(|e| format!("failed to get volume {bound:?}: {e}"))?;
+    let spec = claims::owned_spec(found, &claim)?;
     let read_only = spec.access_modes.as_deref() == Some(&["ReadOnlyMany".to_owned()][..]);
     let path = match (&spec.host_path, &spec.local) {
         (Some(source), _) => host_path(&source.path, source.type_.as_deref())?,
@@ -174,15 +181,31 @@ async fn claim(node: &Node, pod: &Pod, name: &str) -> Result<(PathBuf, bool), St
             }
             path
         }
-        _ => return Err(format!("volume {volume:?} is of a kind that this node does not support")),
+        _ => return Err(format!("volume {bound:?} is of a kind that this node does not support")),
     };
-    if let (Some(gid), false) = (group(pod), read_only) {
-        let policy =
-            crate::pod::spec::spec(pod).security_context.as_ref().and_then(|c| c.fs_group_change_policy.clone());
-        let lazy = policy.as_deref() == Some("OnRootMismatch");
-        if spec.local.is_some() {
-            set_group(&path, gid, false, lazy).map_err(|e| e.to_string())?;
-        }
+    if let (Some(gid), false, true) = (group(pod), read_only, spec.local.is_some()) {
+        let context = crate::pod::spec::spec(pod).security_context.as_ref();
+        let lazy = context.and_then(|c| c.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
+        once(node, pod, volume, false, || set_group(&path, gid, false, lazy).map_err(|e| e.to_string()))?;
     }
     Ok((path, read_only))
+}
+
+/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a mount
+/// that was made anew and has lost them, as after a reboot.
+fn once(
+    node: &Node,
+    pod: &Pod,
+    volume: &str,
+    fresh: bool,
+    set: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let mark = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes-set-up").join(volume);
+    if mark.exists() && !fresh {
+        return Ok(());
+    }
+    // Walks of large trees take long.
+    base_task::blocking(set)?;
+    let made = mark.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&mark, ""));
+    made.map_err(|e| format!("can't create {}: {e}", mark.display()))
 }

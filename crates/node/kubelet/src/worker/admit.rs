@@ -1,11 +1,15 @@
 //! Whether the node takes a pod that was bound to it.
 
+mod features;
+mod ports;
+
 use crate::context::Node;
 use crate::make::security;
 use crate::pod::spec::{self, Role};
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why not: reason and message of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +29,29 @@ pub(crate) fn admit(node: &Node, pod: &Pod) -> Option<Refusal> {
         let message = "Failed to admit pod as the OS field doesn't match node OS".into();
         return Some(Refusal { reason: "PodOSNotSupported".into(), message });
     }
-    let (count, used) = node.workers.requested();
-    let pods = node.allocatable.get("pods").map_or(i64::MAX, |q| q.value());
-    if i64::try_from(count).unwrap_or(i64::MAX) >= pods {
-        return Some(out_of("pods", 1, i64::try_from(count).unwrap_or(i64::MAX), pods));
+    if let Some(refusal) = features::refuse(pod, &node.features.read()) {
+        return Some(refusal);
     }
-    requests(pod).into_iter().filter(|(name, _)| counted(&node.allocatable, name)).find_map(|(name, asked)| {
-        let capacity =
-            node.allocatable.get(&name).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() });
+    let others = node.workers.active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
+    fit(pod, &others, &node.allocatable)
+}
+
+/// Whether a pod fits beside the others: number of pods, host ports, resources.
+fn fit(pod: &Pod, others: &[Arc<Pod>], allocatable: &BTreeMap<String, Quantity>) -> Option<Refusal> {
+    let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
+    let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    if count >= pods {
+        return Some(out_of("pods", 1, count, pods));
+    }
+    if ports::conflict(pod, others) {
+        return Some(Refusal { reason: "NodePorts".into(), message: ports::MESSAGE.into() });
+    }
+    let mut used: BTreeMap<String, i64> = BTreeMap::new();
+    for (name, amount) in others.iter().flat_map(|other| requests(other)) {
+        *used.entry(name).or_default() += amount;
+    }
+    requests(pod).into_iter().filter(|(name, _)| counted(allocatable, name)).find_map(|(name, asked)| {
+        let capacity = allocatable.get(&name).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() });
         let used = used.get(&name).copied().unwrap_or_default();
         (asked > 0 && asked + used > capacity).then(|| out_of(&name, asked, used, capacity))
     })
@@ -76,6 +95,12 @@ pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
         let sum = total.entry(name).or_default();
         *sum = (*sum).max(amount);
     }
+    // Pod-level requests take the place of the sums, for the resources that they may name.
+    for (name, amount) in spec::spec(pod).resources.iter().flat_map(|r| r.requests.iter().flatten()) {
+        if spec::is_pod_level(name) {
+            total.insert(name.clone(), units(name, &amount.0));
+        }
+    }
     for (name, amount) in spec::spec(pod).overhead.iter().flatten() {
         *total.entry(name.clone()).or_default() += units(name, &amount.0);
     }
@@ -94,7 +119,44 @@ fn of_container(container: &Container) -> Vec<(String, i64)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn pod(uid: &str, spec: serde_json::Value) -> Arc<Pod> {
+        let value = serde_json::json!({"metadata": {"name": uid, "uid": uid}, "spec": spec});
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn asking(uid: &str, cpu: &str) -> Arc<Pod> {
+        let requests = serde_json::json!({"requests": {"cpu": cpu}});
+        pod(uid, serde_json::json!({"containers": [{"name": "c", "resources": requests}]}))
+    }
+
+    #[test]
+    fn pod_may_use_all_that_others_left() {
+        let node: BTreeMap<String, Quantity> =
+            [("cpu", "2"), ("pods", "2")].map(|(n, q)| (n.to_owned(), q.parse().unwrap())).into();
+        let reason = |cpu: &str, others: &[Arc<Pod>]| fit(&asking("new", cpu), others, &node).map(|r| r.reason);
+        assert_eq!(reason("1400m", &[]), None, "more than half of an empty node");
+        assert_eq!(reason("2", &[]), None);
+        assert_eq!(reason("2001m", &[]).as_deref(), Some("OutOfcpu"));
+        assert_eq!(reason("1", &[asking("a", "1")]), None, "as many pods as are allowed");
+        assert_eq!(reason("1001m", &[asking("a", "1")]).as_deref(), Some("OutOfcpu"));
+        assert_eq!(reason("1m", &[asking("a", "1m"), asking("b", "1m")]).as_deref(), Some("OutOfpods"));
+    }
+
+    #[test]
+    fn pod_level_requests_and_overhead_are_counted() {
+        let pod = pod(
+            "p",
+            serde_json::json!({"overhead": {"cpu": "100m"},
+            "resources": {"requests": {"cpu": "1", "ephemeral-storage": "7"}},
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "300m", "memory": "5"}}}]}),
+        );
+        let got = requests(&pod);
+        assert_eq!((got.get("cpu"), got.get("memory")), (Some(&1100), Some(&5)));
+        assert_eq!(got.get("ephemeral-storage"), None, "not a resource of the pod level");
+    }
 
     #[test]
     fn resources_of_others_are_not_counted_here() {

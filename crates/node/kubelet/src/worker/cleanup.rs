@@ -24,7 +24,7 @@ impl Worker {
         }
         let (node, uid) = (self.node.clone(), self.uid.clone());
         self.jobs.spawn(async move {
-            free(&node, &uid);
+            base_task::blocking(|| free(&node, &uid));
             Done::Aside
         });
     }
@@ -35,7 +35,7 @@ impl Worker {
         if !self.forgotten {
             self.teller.flush(FLUSH).await;
         }
-        free(&self.node, &self.uid);
+        base_task::blocking(|| free(&self.node, &self.uid));
         if !self.forgotten && !self.is_static {
             forget(&self.node, &self.pod).await;
         }

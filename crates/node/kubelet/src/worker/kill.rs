@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// After preStop took all the time, this much is left for the container itself.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// Ends the instance `id` of the container `name` within `grace` seconds.
+/// Ends the instance `id` of the container `name` within `grace` seconds. False if the runtime failed to.
 pub(crate) async fn kill(
     node: Arc<Node>,
     pod: Arc<Pod>,
@@ -22,7 +22,7 @@ pub(crate) async fn kill(
     why: String,
     grace: i64,
     ip: String,
-) {
+) -> bool {
     let about = reference(&pod, Some((list_of(&pod, &name), &name)));
     let message = if why.is_empty() { format!("Stopping container {name}") } else { why };
     node.recorder.normal(&about, "Killing", message);
@@ -46,5 +46,7 @@ pub(crate) async fn kill(
     if let Err(e) = node.runtime.stop_container(&id, left).await {
         tracing::warn!(container = name, id, error = %e, "container can't be stopped; trying again");
         tokio::time::sleep(Duration::from_secs(1)).await;
+        return false;
     }
+    true
 }

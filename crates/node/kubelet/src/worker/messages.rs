@@ -3,7 +3,7 @@
 use crate::pod::memory::Waiting;
 use crate::pod::view::{Instance, Sandbox};
 use crate::volumes::Volumes;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use node_probes::{ProbeKind, ProbeReport};
 use std::sync::Arc;
 
@@ -33,15 +33,25 @@ pub(crate) enum Message {
 /// What ended.
 #[derive(Debug)]
 pub(crate) enum Done {
-    Volumes(Result<Volumes, String>),
+    /// None: given up, because the pod ends.
+    Volumes(Option<Result<Volumes, String>>),
     Sandbox(Result<Sandbox, String>),
     SandboxStopped(Result<(), String>),
     Start {
         name: String,
+        /// What the container was made with.
+        resources: ResourceRequirements,
         result: Result<Instance, NotStarted>,
     },
     Kill {
         name: String,
+        /// False: the runtime failed, and the instance may still run.
+        stopped: bool,
+    },
+    /// A container has these resources now; None: the runtime failed.
+    Resize {
+        name: String,
+        resources: Option<ResourceRequirements>,
     },
     /// Nothing that anybody waits for.
     Aside,

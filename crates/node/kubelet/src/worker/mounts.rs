@@ -4,48 +4,55 @@ use crate::context::Node;
 use crate::make::container::{message_path, mount};
 use crate::make::env::Environment;
 use crate::make::hosts;
+use crate::make::security::selinux_is_enabled;
 use crate::pod::spec;
 use crate::volumes::{Volumes, pod_dir};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
-use node_runtime::v1::Mount;
+use node_runtime::v1::{ImageSpec, Mount};
 use node_volumes::prepare_subpath;
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 const HOSTS: &str = "/etc/hosts";
 
-pub(crate) fn mounts(
-    node: &Node,
-    pod: &Pod,
-    container: &Container,
-    volumes: &Volumes,
-    environment: &Environment,
-    ips: &[String],
-    attempt: u32,
-) -> Result<Vec<Mount>, String> {
+/// What mounts are made from.
+pub(crate) struct MountSources<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) pod: &'a Pod,
+    pub(crate) container: &'a Container,
+    pub(crate) volumes: &'a Volumes,
+    pub(crate) environment: &'a Environment,
+    pub(crate) ips: &'a [String],
+    pub(crate) attempt: u32,
+    /// Images of image volumes, by the volume's name.
+    pub(crate) images: &'a BTreeMap<String, String>,
+    /// The runtime can make mounts read-only with all that is mounted beneath.
+    pub(crate) recursive: bool,
+}
+
+pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
+    let MountSources { node, pod, container, .. } = sources;
     let mut all = Vec::new();
     for (index, wanted) in container.volume_mounts.iter().flatten().enumerate() {
-        all.push(of_volume(node, pod, container, volumes, environment, index, wanted)?);
+        all.push(of_volume(sources, index, wanted)?);
     }
     // A mount within another comes after it.
     all.sort_by_key(|m| m.container_path.trim_end_matches('/').matches('/').count());
+    let selinux_relabel = selinux_is_enabled();
     if !all.iter().any(|m| m.container_path.trim_end_matches('/') == HOSTS) {
-        all.push(mount(&hosts_file(node, pod, ips)?, HOSTS, false, None));
+        let hosts = mount(&hosts_file(node, pod, sources.ips)?, HOSTS, false, None);
+        all.push(Mount { selinux_relabel, ..hosts });
     }
-    all.push(mount(&message_file(node, pod, container, attempt)?, message_path(container), false, None));
+    let message = message_file(node, pod, container, sources.attempt)?;
+    all.push(Mount { selinux_relabel, ..mount(&message, message_path(container), false, None) });
     Ok(all)
 }
 
-fn of_volume(
-    node: &Node,
-    pod: &Pod,
-    container: &Container,
-    volumes: &Volumes,
-    environment: &Environment,
-    index: usize,
-    wanted: &VolumeMount,
-) -> Result<Mount, String> {
-    let volume = volumes.by_name.get(&wanted.name);
+fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> Result<Mount, String> {
+    let MountSources { node, pod, container, environment, .. } = sources;
+    let volume = sources.volumes.by_name.get(&wanted.name);
     let volume = volume
         .ok_or_else(|| format!("cannot find volume {:?} to mount into container {:?}", wanted.name, container.name))?;
     let sub = match (&wanted.sub_path, &wanted.sub_path_expr) {
@@ -53,6 +60,11 @@ fn of_volume(
         (Some(path), _) => path.clone(),
         _ => String::new(),
     };
+    let inside =
+        if wanted.mount_path.starts_with('/') { wanted.mount_path.clone() } else { format!("/{}", wanted.mount_path) };
+    if let Some(image) = sources.images.get(&wanted.name) {
+        return Ok(of_image(image, sub, inside));
+    }
     let path = if sub.is_empty() {
         volume.path.clone()
     } else {
@@ -67,9 +79,48 @@ fn of_volume(
         })?
     };
     let read_only = volume.read_only || wanted.read_only == Some(true);
-    let inside =
-        if wanted.mount_path.starts_with('/') { wanted.mount_path.clone() } else { format!("/{}", wanted.mount_path) };
-    Ok(mount(&path, &inside, read_only, wanted.mount_propagation.as_deref()))
+    Ok(Mount {
+        recursive_read_only: recursive_read_only(wanted, sources.recursive)?,
+        // Only what the kubelet made is the pod's alone and may get its label.
+        selinux_relabel: volume.own && selinux_is_enabled(),
+        ..mount(&path, &inside, read_only, wanted.mount_propagation.as_deref())
+    })
+}
+
+/// An image volume: the runtime (containerd 2.1 or newer) mounts the image, always read-only.
+fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
+    Mount {
+        container_path: inside,
+        readonly: true,
+        image: Some(ImageSpec { image: image.to_owned(), ..ImageSpec::default() }),
+        image_sub_path: sub_path,
+        ..Mount::default()
+    }
+}
+
+/// Whether any mount of the container asks to be read-only with what is mounted beneath.
+pub(crate) fn asks_recursive(container: &Container) -> bool {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    mounts.any(|m| matches!(m.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")))
+}
+
+fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
+    let refuse = |why: &str| Err(format!("volume {:?} requested recursive read-only mode, but {why}", wanted.name));
+    let mode = match wanted.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(mode) => mode,
+    };
+    if wanted.read_only != Some(true) {
+        return refuse("it is not read-only");
+    }
+    if wanted.mount_propagation.as_deref().is_some_and(|p| p != "None") {
+        return refuse("its mount propagation is not None");
+    }
+    match mode {
+        "IfPossible" => Ok(supported),
+        _ if supported => Ok(true),
+        _ => refuse("it is not supported by the runtime"),
+    }
 }
 
 /// All references must be known.
@@ -113,11 +164,73 @@ fn write(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        if std::fs::read(path).is_ok_and(|old| old == data && !data.is_empty()) {
+        if !data.is_empty() && holds(path, data) {
             return Ok(());
         }
         std::fs::write(path, data)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
     };
     all().map_err(|e| format!("can't write {}: {e}", path.display()))
+}
+
+/// Whether a file holds exactly this. Containers write to these files, so never more than that is read.
+fn holds(path: &std::path::Path, data: &[u8]) -> bool {
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let mut found = vec![0; data.len()];
+    let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+    file.metadata().is_ok_and(|m| m.is_file() && m.len() == length)
+        && file.read_exact(&mut found).is_ok()
+        && found == data
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn hosts_file_that_a_container_filled_is_replaced_without_reading_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("etc-hosts");
+        write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
+        // A sparse file of 1 TiB: reading it whole would end the test.
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"127.0.0.1 localhost");
+        assert!(holds(&path, b"127.0.0.1 localhost") && !holds(&path, b"127.0.0.1 localhosT"));
+    }
+
+    #[test]
+    fn image_volume_is_mounted_by_the_runtime_and_read_only() {
+        let mount = of_image("sha256:1", "dir".into(), "/v".into());
+        assert_eq!((mount.host_path.as_str(), mount.image_sub_path.as_str()), ("", "dir"));
+        assert!(mount.readonly && mount.image.is_some_and(|i| i.image == "sha256:1"));
+    }
+
+    #[test]
+    fn recursive_read_only_is_honoured_or_refused() {
+        let ask = |more: Value, supported: bool| {
+            let mut mount = json!({"name": "v", "mountPath": "/v"});
+            mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            recursive_read_only(&serde_json::from_value(mount).unwrap(), supported).ok()
+        };
+        let wants = |mode: &str| json!({"readOnly": true, "recursiveReadOnly": mode});
+        for (more, supported, want) in [
+            (json!({}), true, Some(false)),
+            (wants("Disabled"), true, Some(false)),
+            (wants("IfPossible"), false, Some(false)),
+            (wants("IfPossible"), true, Some(true)),
+            (wants("Enabled"), true, Some(true)),
+            (wants("Enabled"), false, None),
+            (json!({"recursiveReadOnly": "Enabled"}), true, None),
+            (
+                json!({"readOnly": true, "recursiveReadOnly": "Enabled", "mountPropagation": "HostToContainer"}),
+                true,
+                None,
+            ),
+        ] {
+            assert_eq!(ask(more.clone(), supported), want, "{more} {supported}");
+        }
+    }
 }

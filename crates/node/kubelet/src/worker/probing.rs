@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
 
 /// Runs commands in one container.
 pub(crate) struct ContainerCommands {
@@ -28,7 +28,7 @@ impl CommandRunner for ContainerCommands {
 
 /// Tasks by instance and kind; they end with this.
 #[derive(Default)]
-pub(crate) struct Probes(HashMap<(String, ProbeKind), JoinHandle<()>>);
+pub(crate) struct Probes(HashMap<(String, ProbeKind), DropGuard>);
 
 impl Probes {
     /// Starts a probe unless it was started before.
@@ -45,30 +45,24 @@ impl Probes {
         self.0.entry((id.to_owned(), kind)).or_insert_with(|| {
             let commands = ContainerCommands { node: node.clone(), id: id.to_owned() };
             let (inbox, name, id) = (inbox.clone(), name.to_owned(), id.to_owned());
-            tokio::spawn(async move {
+            let stop = node.tasks.shutdown().child_token();
+            let stopped = stop.clone();
+            node.tasks.spawn("probe", async move {
                 let report = |report| {
                     // Nobody listens only when the pod is gone, and then this task is about to end.
                     let _ = inbox.send(Message::Probe { name: name.clone(), id: id.clone(), kind, report });
                 };
-                node_probes::run(spec, age, &commands, report).await;
-            })
+                tokio::select! {
+                    () = stopped.cancelled() => {}
+                    () = node_probes::run(spec, age, &commands, report) => {}
+                }
+            });
+            stop.drop_guard()
         });
     }
 
     /// Ends probes that `wanted` does not want.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&str, ProbeKind) -> bool) {
-        self.0.retain(|(id, kind), task| {
-            let keep = wanted(id, *kind);
-            if !keep {
-                task.abort();
-            }
-            keep
-        });
-    }
-}
-
-impl Drop for Probes {
-    fn drop(&mut self) {
-        self.0.values().for_each(JoinHandle::abort);
+        self.0.retain(|(id, kind), _| wanted(id, *kind));
     }
 }

@@ -3,8 +3,8 @@
 use super::messages::Message;
 use crate::pod::view::Observed;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -14,8 +14,10 @@ pub(crate) struct Shown {
     pub(crate) pod: Arc<Pod>,
     pub(crate) status: Arc<PodStatus>,
     pub(crate) observed: Arc<Observed>,
-    /// Neither ended nor refused: it counts for the node's resources.
+    /// Admitted and not ended: it counts for the node's resources.
     pub(crate) active: bool,
+    /// From a manifest on this node. The pod's annotations don't prove it: clients of the API server may set them.
+    pub(crate) is_static: bool,
     /// Somebody still wants it: it was not deleted, and its manifest is there.
     pub(crate) wanted: bool,
 }
@@ -34,6 +36,7 @@ pub(crate) struct Workers {
     all: Mutex<HashMap<String, Handle>>,
     /// Containers that ended before their start was taken in.
     early: Mutex<HashSet<String>>,
+    admission: Mutex<()>,
 }
 
 impl Workers {
@@ -60,6 +63,12 @@ impl Workers {
 
     pub(crate) fn shown(&self, uid: &str) -> Option<Shown> {
         self.all.lock().get(uid).map(|h| h.shown.read().clone())
+    }
+
+    /// Whether another static pod of the same namespace and name is not cleaned up yet.
+    pub(crate) fn has_namesake(&self, pod: &Pod) -> bool {
+        let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
+        self.all().iter().any(|s| s.is_static && s.pod.metadata.uid != pod.metadata.uid && name(&s.pod) == name(pod))
     }
 
     /// A pod by namespace and name; the one that is not ending where there are two.
@@ -111,15 +120,14 @@ impl Workers {
             .map(|(uid, _)| uid.clone())
     }
 
-    /// What active pods ask for, in thousandths for cpu and in units for the rest.
-    pub(crate) fn requested(&self) -> (usize, BTreeMap<String, i64>) {
-        let mut sums = BTreeMap::new();
-        let active: Vec<Shown> = self.all().into_iter().filter(|s| s.active).collect();
-        for shown in &active {
-            for (name, amount) in super::admit::requests(&shown.pod) {
-                *sums.entry(name).or_default() += amount;
-            }
-        }
-        (active.len(), sums)
+    /// Returns the active pods but for `uid`.
+    pub(crate) fn active_besides(&self, uid: &str) -> Vec<Arc<Pod>> {
+        let other = |s: &Shown| s.active && s.pod.metadata.uid.as_deref() != Some(uid);
+        self.all().into_iter().filter(other).map(|s| s.pod).collect()
+    }
+
+    /// Admits pods one after the other: each decision counts the pods that were admitted before.
+    pub(crate) fn admission(&self) -> MutexGuard<'_, ()> {
+        self.admission.lock()
     }
 }

@@ -2,35 +2,87 @@
 
 use super::messages::Done;
 use super::run::Worker;
+use crate::context::now;
 use crate::make::resources;
-use crate::pod::spec;
+use crate::pod::view::Instance;
+use crate::pod::{Nanos, SECOND, spec};
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use node_runtime::v1::LinuxContainerResources;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// After a resize that failed.
+const RETRY: Nanos = 10 * SECOND;
+
+/// What running containers have been given.
+#[derive(Debug, Default)]
+pub(super) struct Resizes {
+    applied: BTreeMap<String, ResourceRequirements>,
+    busy: BTreeSet<String>,
+    /// A failed one is tried again then.
+    pub(super) again: Option<Nanos>,
+}
+
+impl Resizes {
+    /// Notes what a container has now.
+    pub(super) fn note(&mut self, name: String, resources: ResourceRequirements) {
+        self.applied.insert(name, resources);
+    }
+}
 
 impl Worker {
     /// Gives running containers the settings that the spec has now.
     pub(super) fn resize(&mut self) {
+        self.resizes.again = None;
         self.memory.infeasible = self.infeasible();
-        if self.memory.infeasible.is_some() {
+        if self.memory.infeasible.is_some() || self.memory.ending.is_some() {
             return;
         }
         for (_, name) in spec::names(&self.pod) {
             let Some((_, container)) = spec::find(&self.pod, &name) else { continue };
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else { continue };
+            let Some(running) = self.observed.latest(&name).filter(|i| i.running()).cloned() else { continue };
             let wanted = container.resources.clone().unwrap_or_default();
-            if self.applied.insert(name.clone(), wanted.clone()).is_none_or(|before| before == wanted) {
+            let applied = self.resizes.applied.get(&name);
+            if applied == Some(&wanted) || self.resizes.busy.contains(&name) {
+                continue;
+            }
+            if applied.is_some_and(|before| needs_restart(&container, before, &wanted)) {
+                self.replace(&name, running.id, format!("Container {name} resize requires restart"));
                 continue;
             }
             let settings =
                 resources::of_container(&self.pod, &container, self.node.memory_capacity(), self.node.least_oom_score);
-            let (node, pod, id) = (self.node.clone(), self.pod.clone(), running.id.clone());
-            self.jobs.spawn(async move {
-                if let Err(e) = node.cgroups.ensure(&pod) {
-                    tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
-                }
-                if let Err(e) = node.runtime.update_resources(&id, settings).await {
-                    tracing::warn!(container = name, error = %e, "container can't be resized");
-                }
-                Done::Aside
-            });
+            if applied.is_none() && has(&running, &settings) {
+                self.resizes.note(name, wanted);
+                continue;
+            }
+            self.apply(name, running.id, settings, wanted);
+        }
+    }
+
+    fn apply(&mut self, name: String, id: String, settings: LinuxContainerResources, wanted: ResourceRequirements) {
+        self.resizes.busy.insert(name.clone());
+        let (node, pod) = (self.node.clone(), self.pod.clone());
+        self.jobs.spawn(async move {
+            if let Err(e) = node.cgroups.ensure(&pod) {
+                tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
+            }
+            let result = node.runtime.update_resources(&id, settings).await;
+            if let Err(e) = &result {
+                tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
+            }
+            Done::Resize { name, resources: result.is_ok().then_some(wanted) }
+        });
+    }
+
+    pub(super) fn resized(&mut self, name: String, resources: Option<ResourceRequirements>) {
+        self.resizes.busy.remove(&name);
+        match resources {
+            Some(resources) => {
+                self.resizes.note(name, resources);
+                // The spec may have changed again meanwhile.
+                self.resize();
+            }
+            None => self.resizes.again = Some(now() + RETRY),
         }
     }
 
@@ -42,5 +94,57 @@ impl Worker {
             (asked > has)
                 .then(|| format!("Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"))
         })
+    }
+}
+
+/// Whether the runtime says that an instance has these settings already.
+fn has(running: &Instance, settings: &LinuxContainerResources) -> bool {
+    let linux = running.resources.as_ref().and_then(|r| r.linux.as_ref());
+    linux.is_some_and(|l| {
+        (l.cpu_quota, l.cpu_shares, l.memory_limit_in_bytes)
+            == (settings.cpu_quota, settings.cpu_shares, settings.memory_limit_in_bytes)
+    })
+}
+
+/// Whether a resource changed whose policy is to restart the container.
+fn needs_restart(container: &Container, before: &ResourceRequirements, wanted: &ResourceRequirements) -> bool {
+    let mut restarting = container.resize_policy.iter().flatten().filter(|p| p.restart_policy == "RestartContainer");
+    let amounts = |r: &ResourceRequirements, name: &str| {
+        let of = |m: &Option<BTreeMap<String, _>>| m.as_ref().and_then(|m| m.get(name)).cloned();
+        (of(&r.requests), of(&r.limits))
+    };
+    restarting.any(|p| amounts(before, &p.resource_name) != amounts(wanted, &p.resource_name))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn resize_restarts_only_for_resources_with_that_policy() {
+        let container: Container = serde_json::from_value(json!({"name": "c", "resizePolicy": [
+            {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+            {"resourceName": "memory", "restartPolicy": "RestartContainer"}]}))
+        .unwrap();
+        let of = |cpu: &str, memory: &str| -> ResourceRequirements {
+            serde_json::from_value(json!({"limits": {"cpu": cpu, "memory": memory}})).unwrap()
+        };
+        assert!(!needs_restart(&container, &of("1", "1Gi"), &of("2", "1Gi")));
+        assert!(needs_restart(&container, &of("1", "1Gi"), &of("1", "2Gi")));
+    }
+
+    #[test]
+    fn instance_of_an_earlier_kubelet_is_resized_unless_the_runtime_shows_the_settings() {
+        let wanted = LinuxContainerResources { cpu_quota: 5, cpu_shares: 6, ..LinuxContainerResources::default() };
+        let shown = |linux: Option<LinuxContainerResources>| Instance {
+            resources: Some(node_runtime::v1::ContainerResources { linux, ..Default::default() }),
+            ..Instance::default()
+        };
+        assert!(has(&shown(Some(wanted.clone())), &wanted));
+        assert!(!has(&shown(Some(LinuxContainerResources::default())), &wanted));
+        assert!(!has(&shown(None), &wanted));
+        assert!(!has(&Instance::default(), &wanted));
     }
 }

@@ -1,12 +1,14 @@
 //! The worker's loop.
 
+use super::admit::Refusal;
 use super::messages::{Done, Message};
 use super::probing::Probes;
 use super::registry::Shown;
+use super::resize::Resizes;
 use super::tell::Teller;
 use crate::context::{Node, now};
 use crate::make::fields::Addresses;
-use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory};
+use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
 use crate::pod::plan::{Facts, plan};
 use crate::pod::spec;
 use crate::pod::status::{Surroundings, status};
@@ -16,11 +18,11 @@ use crate::volumes::{Tokens, Volumes};
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 /// How often an exit that was announced is looked for before it is left to the next listing.
 const LOOKS: u32 = 10;
@@ -63,7 +65,11 @@ pub(crate) struct Worker {
     /// Containers out of memory: the runtime may tell that they ended before it knows why.
     pub(super) starved: BTreeSet<String>,
     pub(super) backoffs_told: BTreeSet<String>,
-    pub(super) applied: BTreeMap<String, k8s_openapi::api::core::v1::ResourceRequirements>,
+    pub(super) resizes: Resizes,
+    /// Something changed while the volumes were being made: they are made once more.
+    pub(super) stale: bool,
+    /// The work of jobs under way, for the case that one panics.
+    pub(super) works: HashMap<task::Id, Work>,
 }
 
 /// Starts a pod's worker.
@@ -75,7 +81,9 @@ pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
         pod: pod.clone(),
         status: Arc::new(told.clone()),
         observed: Arc::default(),
-        active: !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
+        // A pod of an earlier life of the kubelet was admitted then; a new one counts from its admission on.
+        active: told.start_time.is_some() && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
+        is_static,
         wanted: true,
     };
     let shown = Arc::new(RwLock::new(shown));
@@ -107,7 +115,9 @@ pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
         looks: BTreeMap::new(),
         starved: BTreeSet::new(),
         backoffs_told: BTreeSet::new(),
-        applied: BTreeMap::new(),
+        resizes: Resizes::default(),
+        stale: false,
+        works: HashMap::new(),
     };
     node.tasks.spawn("pod worker", worker.run());
 }
@@ -128,7 +138,7 @@ impl Worker {
                     return;
                 }
                 Some(message) = self.inbox.recv() => self.take(message),
-                Some(done) = self.jobs.join_next() => done.is_ok_and(|done| self.finish(done)),
+                Some(ended) = self.jobs.join_next_with_id() => self.take_in(ended),
                 () = tokio::time::sleep(sleep) => self.wakes(),
             };
             while let Ok(message) = self.inbox.try_recv() {
@@ -155,21 +165,31 @@ impl Worker {
             self.end(Cause::Finished, 0);
         } else if self.observed.sandboxes.is_empty()
             && self.told.start_time.is_none()
-            && let Some(refusal) = super::admit(&self.node, &self.pod)
+            && let Some(refusal) = self.admit()
         {
             let about = crate::context::reference(&self.pod, None);
             self.node.recorder.warning(&about, &refusal.reason, refusal.message.clone());
             self.end(Cause::Failed { reason: refusal.reason, message: refusal.message }, 0);
         } else {
             self.shown.write().active = true;
+            // A change that was made while no kubelet ran.
+            self.resize();
         }
         self.wanted();
+    }
+
+    /// Decides whether the node takes the pod, and counts it from then on.
+    fn admit(&self) -> Option<Refusal> {
+        let _turn = self.node.workers.admission();
+        let refusal = super::admit(&self.node, &self.pod);
+        self.shown.write().active = refusal.is_none();
+        refusal
     }
 
     /// Until the next time something is due.
     fn sleep(&self) -> Duration {
         let refresh = self.volumes.refresh_at.and_then(|t| i64::try_from(t.as_nanosecond()).ok());
-        let due = [self.wake, refresh, self.deadline()].into_iter().flatten().min();
+        let due = [self.wake, refresh, self.deadline(), self.resizes.again].into_iter().flatten().min();
         let wait = due.map_or(3_600 * SECOND, |due| due - now());
         Duration::from_nanos(u64::try_from(wait).unwrap_or_default()).max(Duration::from_millis(1))
     }
@@ -196,12 +216,16 @@ impl Worker {
         if over(self.volumes.refresh_at.and_then(|t| i64::try_from(t.as_nanosecond()).ok())) {
             self.refresh();
         }
+        if over(self.resizes.again) {
+            self.resize();
+        }
         !self.looks.is_empty()
     }
 
     /// Plans, starts the work, tells the status.
     fn step(&mut self) {
         self.wake = self.looks.values().map(|looks| now() + (NEXT_LOOK << (*looks).min(6))).min();
+        self.replace_changed();
         loop {
             let facts = Facts { pod: &self.pod, observed: &self.observed, memory: &self.memory, now: now() };
             let commands = plan(facts);

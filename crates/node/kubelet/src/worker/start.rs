@@ -1,7 +1,7 @@
 //! Starting a container: image, configuration, creation, start, postStart.
 
 use super::messages::{Message, NotStarted};
-use super::mounts::mounts;
+use super::mounts::{MountSources, asks_recursive, mounts};
 use super::observe::{instance, list_of};
 use super::probing::ContainerCommands;
 use crate::context::{Node, reference};
@@ -10,7 +10,7 @@ use crate::make::container::{self, Parts};
 use crate::make::env::{self, Sources};
 use crate::make::fields::Addresses;
 use crate::make::sandbox;
-use crate::make::security::ImageUser;
+use crate::make::security::{ImageUser, Seccomp};
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
 use crate::pod::view::Instance;
@@ -19,6 +19,7 @@ use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
 use node_probes::{Outcome, handler_of_lifecycle};
 use node_runtime::v1::{Image, PodSandboxConfig};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -38,6 +39,7 @@ pub(crate) struct Start {
     /// The instance whose processes an ephemeral container shares.
     pub(crate) target: Option<String>,
     pub(crate) inbox: UnboundedSender<Message>,
+    pub(crate) is_static: bool,
     /// The pod is to end: nothing long is begun or waited for.
     pub(crate) over: CancellationToken,
 }
@@ -54,18 +56,9 @@ impl Start {
             return Err(failed("CreateContainerConfigError", "the container is no longer in the spec"));
         };
         let about = reference(&self.pod, Some((list_of(&self.pod, &self.name), &self.name)));
-        let image = tokio::select! {
-            () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
-            image = images::ensure(&self.node, &self.pod, &container, &about, self.back_off) => image,
-        };
-        let image = image.map_err(|e| {
-            let backed_off = e.waiting.reason == "ImagePullBackOff";
-            if backed_off {
-                self.node.recorder.warning(&about, "Failed", "Error: ImagePullBackOff");
-            }
-            NotStarted { waiting: e.waiting, pulled: e.pulled, backed_off, made: false }
-        })?;
-        let id = match self.create(&container, &image).await {
+        let image = self.image(&container, &about).await?;
+        let volume_images = self.volume_images(&container, &about).await?;
+        let id = match self.create(&container, &image, &volume_images).await {
             Ok(id) => id,
             Err(e) => {
                 self.node.recorder.warning(&about, "Failed", format!("Error: {}", e.waiting.message));
@@ -83,18 +76,69 @@ impl Start {
         Ok(running)
     }
 
-    async fn create(&self, spec: &Container, image: &Image) -> Result<String, NotStarted> {
+    /// Has the container's image on the node.
+    async fn image(&self, container: &Container, about: &ObjectReference) -> Result<Image, NotStarted> {
+        let image = tokio::select! {
+            () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
+            image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
+        };
+        image.map_err(|e| {
+            let backed_off = e.waiting.reason == "ImagePullBackOff";
+            if backed_off {
+                self.node.recorder.warning(about, "Failed", "Error: ImagePullBackOff");
+            }
+            NotStarted { waiting: e.waiting, pulled: e.pulled, backed_off, made: false }
+        })
+    }
+
+    /// Has the images of the container's image volumes on the node; their ids by the volume's name.
+    async fn volume_images(
+        &self,
+        container: &Container,
+        about: &ObjectReference,
+    ) -> Result<BTreeMap<String, String>, NotStarted> {
+        let mut found = BTreeMap::new();
+        for volume in spec::spec(&self.pod).volumes.iter().flatten() {
+            let Some(source) = &volume.image else { continue };
+            if !container.volume_mounts.iter().flatten().any(|m| m.name == volume.name) {
+                continue;
+            }
+            let wanted = Container {
+                image: source.reference.clone(),
+                image_pull_policy: source.pull_policy.clone(),
+                ..Container::default()
+            };
+            found.insert(volume.name.clone(), self.image(&wanted, about).await?.id);
+        }
+        Ok(found)
+    }
+
+    async fn create(
+        &self,
+        spec: &Container,
+        image: &Image,
+        volume_images: &BTreeMap<String, String>,
+    ) -> Result<String, NotStarted> {
         let config_error = |why: String| failed("CreateContainerConfigError", why);
         let sources = Sources {
             objects: &self.node.objects,
-            services: self.node.services().await,
+            services: self.node.services(self.is_static).await,
             addresses: self.addresses.clone(),
             allocatable: &self.node.allocatable,
         };
         let environment = env::environment(&self.pod, spec, &sources).await.map_err(config_error)?;
-        let mounts =
-            mounts(&self.node, &self.pod, spec, &self.volumes, &environment, &self.addresses.pod_ips, self.attempt)
-                .map_err(config_error)?;
+        let sources = MountSources {
+            node: &self.node,
+            pod: &self.pod,
+            container: spec,
+            volumes: &self.volumes,
+            environment: &environment,
+            ips: &self.addresses.pod_ips,
+            attempt: self.attempt,
+            images: volume_images,
+            recursive: self.recursive_read_only(spec).await.map_err(config_error)?,
+        };
+        let mounts = mounts(&sources).map_err(config_error)?;
         let profiles = self.node.seccomp_profiles();
         let parts = Parts {
             attempt: self.attempt,
@@ -103,7 +147,7 @@ impl Start {
             image_ref: image.id.clone(),
             image_user: ImageUser { uid: image.uid.as_ref().map(|u| u.value), name: image.username.clone() },
             target: self.target.clone(),
-            seccomp_profiles: &profiles,
+            seccomp: Seccomp { profiles: &profiles, default: self.node.settings.seccomp_default },
             memory_capacity: self.node.memory_capacity(),
             least_oom_score: self.node.least_oom_score,
         };
@@ -114,6 +158,15 @@ impl Start {
         let _turn = self.node.starts.acquire().await;
         let made = self.node.runtime.create_container(&self.sandbox_id, config, sandbox).await;
         made.map_err(|e| failed("CreateContainerError", e.to_string()))
+    }
+
+    /// Whether the runtime can make mounts read-only with all mounts beneath them; asked only where it matters.
+    async fn recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
+        if !asks_recursive(spec) {
+            return Ok(false);
+        }
+        let handler = super::jobs::handler(&self.node, &self.pod).await?;
+        Ok(self.node.features.read().recursive_read_only.contains(&handler))
     }
 
     fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {

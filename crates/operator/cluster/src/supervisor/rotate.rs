@@ -2,11 +2,15 @@
 //! must not depend on the supervisor living (which rules out pipes).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
 
 const LARGEST: u64 = 20 << 20;
 const KEPT: u32 = 3;
+/// A multiple of the block sizes of file systems: the unit in which the start of a file can be cut off.
+const BLOCK: u64 = 64 << 10;
 
 /// Rotates what has grown too large.
 pub(crate) fn rotate(folder: &Path) {
@@ -16,25 +20,42 @@ pub(crate) fn rotate(folder: &Path) {
         let large = entry.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > LARGEST);
         if large
             && path.extension().is_some_and(|extension| extension == "log")
-            && let Err(error) = one(&path)
+            && let Err(error) = rotate_file(&path)
         {
             tracing::warn!(path = %path.display(), %error, "log can't be rotated");
         }
     }
 }
 
-fn one(path: &Path) -> io::Result<()> {
+fn rotate_file(path: &Path) -> io::Result<()> {
     let numbered = |n: u32| path.with_extension(format!("log.{n}"));
     for n in (1..KEPT).rev() {
         let _ = fs::rename(numbered(n), numbered(n + 1));
     }
-    fs::copy(path, numbered(1))?;
-    fs::OpenOptions::new().write(true).open(path)?.set_len(0)
+    let mut log = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let mut old = fs::File::create(numbered(1))?;
+    let whole = log.metadata()?.len() / BLOCK * BLOCK;
+    io::copy(&mut (&mut log).take(whole), &mut old)?;
+    cut(&mut log, &mut old, whole)
+}
+
+/// Removes the first `copied` bytes of a log that another process appends to.
+///
+/// ext4 and xfs cut them off in one step, and a line that is written meanwhile stays in the log. On other file systems the
+/// rest is copied until nothing is left, and only a line of the moment before the truncation is lost.
+fn cut(log: &mut fs::File, old: &mut fs::File, copied: u64) -> io::Result<()> {
+    if copied > 0 && fallocate(&*log, FallocateFlags::COLLAPSE_RANGE, 0, copied).is_ok() {
+        return Ok(());
+    }
+    while io::copy(log, old)? > 0 {}
+    log.set_len(0)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -44,8 +65,29 @@ mod tests {
         fs::File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
         fs::write(&small, "x").unwrap();
         rotate(dir.path());
-        assert_eq!(fs::metadata(&large).unwrap().len(), 0);
-        assert_eq!(fs::metadata(dir.path().join("a.log.1")).unwrap().len(), LARGEST + 1);
+        let (left, old) =
+            (fs::metadata(&large).unwrap().len(), fs::metadata(dir.path().join("a.log.1")).unwrap().len());
+        assert!(left < BLOCK, "{left}");
+        assert_eq!(left + old, LARGEST + 1);
         assert_eq!(fs::read_to_string(&small).unwrap(), "x");
+    }
+
+    /// What is written between two reads of the rotation is in one of the two files.
+    #[test]
+    fn rotation_loses_no_line_that_was_written_before_it_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old_path) = (dir.path().join("a.log"), dir.path().join("a.log.1"));
+        let mut writer = fs::OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        let lines = |range: std::ops::Range<u32>| range.map(|n| format!("{n:09}\n")).collect::<String>();
+        writer.write_all(lines(0..20_000).as_bytes()).unwrap();
+        let mut log = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut old = fs::File::create(&old_path).unwrap();
+        let copied = log.metadata().unwrap().len() / BLOCK * BLOCK;
+        io::copy(&mut (&mut log).take(copied), &mut old).unwrap();
+        writer.write_all(lines(20_000..20_100).as_bytes()).unwrap();
+        cut(&mut log, &mut old, copied).unwrap();
+        writer.write_all(lines(20_100..20_200).as_bytes()).unwrap();
+        let all = fs::read_to_string(&old_path).unwrap() + &fs::read_to_string(&path).unwrap();
+        assert!(all == lines(0..20_200), "{} bytes of {}", all.len(), lines(0..20_200).len());
     }
 }

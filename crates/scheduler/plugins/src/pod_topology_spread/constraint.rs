@@ -55,17 +55,17 @@ impl Constraint {
         }
     }
 
-    /// Whether the selector matches labels.
+    /// Returns true if the selector matches labels.
     pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
         labels_match(self.selector.as_ref(), labels)
     }
 
-    /// Whether a pod of the right namespace counts.
+    /// Returns true if a pod of the right namespace counts.
     pub(super) fn speaks_of(&self, other: &Pod) -> bool {
         other.metadata.deletion_timestamp.is_none() && self.selects(other.metadata.labels.as_ref())
     }
 
-    /// Whether a node takes part for a pod.
+    /// Returns true if a node takes part for a pod.
     pub(super) fn includes(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         if self.honor_affinity && !allows(pod, node) {
             return false;

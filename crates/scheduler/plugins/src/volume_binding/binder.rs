@@ -10,10 +10,11 @@ use async_trait::async_trait;
 use client::{Client, ListParams, ObjectExt, Patch, WatchEvent};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
-use scheduler_framework::{BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind, Resources};
+use scheduler_framework::{BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind};
 use serde_json::{Value, json};
 
-use super::{VolumeBinding, Wanted, serves};
+use super::matching::{Waiting, choose_volumes};
+use super::{VolumeBinding, Wanted};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -33,18 +34,7 @@ impl VolumeBinder {
         BindError { plugin: VolumeBinding::NAME, message: error.to_string() }
     }
 
-    /// The smallest free volume that serves a claim on a node.
-    fn volume_for(&self, claim: &PersistentVolumeClaim, node: &NodeInfo) -> Option<Arc<PersistentVolume>> {
-        let size = |volume: &PersistentVolume| {
-            Resources::of(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref())).get("storage")
-        };
-        let volumes = self.cluster.claims().volumes();
-        let fitting = volumes.into_iter().filter(|volume| serves(volume, claim, node));
-        fitting.min_by_key(|volume| (size(volume), volume.name().to_owned()))
-    }
-
-    async fn reserve(&self, claim: &PersistentVolumeClaim, node: &NodeInfo) -> Result<(), BindError> {
-        let Some(volume) = self.volume_for(claim, node) else { return self.select_node(claim, &node.name).await };
+    async fn reserve(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<(), BindError> {
         let patch = Patch::Merge(json!({
             "metadata": {
                 "resourceVersion": volume.resource_version(),
@@ -110,18 +100,23 @@ impl Plugin for VolumeBinder {
 #[async_trait]
 impl PreBind for VolumeBinder {
     async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
-        let waiting = state.get::<Wanted>().map(|wanted| wanted.waiting.clone()).unwrap_or_default();
+        let known = state.get::<Wanted>().map(|wanted| Arc::clone(&wanted.waiting)).unwrap_or_default();
+        // Volumes may have been taken since the node was chosen.
+        let waiting: Vec<Waiting> = known.iter().map(|waiting| waiting.refreshed(self.cluster.claims())).collect();
         if waiting.is_empty() {
             return Ok(());
         }
         let mut info = NodeInfo::new(node);
         info.set_node(Arc::new(self.client.api::<Node>().get(node).await.map_err(Self::failed)?));
-        for (claim, _) in &waiting {
-            self.reserve(claim, &info).await?;
+        for (waiting, volume) in waiting.iter().zip(choose_volumes(&waiting, &info)) {
+            match volume {
+                Some(volume) => self.reserve(&waiting.claim, volume).await?,
+                None => self.select_node(&waiting.claim, node).await?,
+            }
         }
         let all = async {
-            for (claim, _) in &waiting {
-                self.bound(claim).await?;
+            for waiting in &waiting {
+                self.bound(&waiting.claim).await?;
             }
             Ok::<(), client::Error>(())
         };

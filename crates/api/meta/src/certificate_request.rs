@@ -1,0 +1,222 @@
+//! The only reader of PKCS#10 certificate requests (RFC 2986) in the workspace.
+//!
+//! Admission, validation and the signer decide over the same [`CertificateRequest`]. A second reader could disagree with
+//! this one about which PEM block or which attribute counts, and then a request other than the approved one is signed.
+//! For the same reason everything ambiguous is an error: text around the PEM block, bytes behind the DER, two extension
+//! requests, string types that other readers decode differently.
+
+mod signers;
+
+pub use signers::check_client_usages;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::net::IpAddr;
+use x509_parser::asn1_rs::{Class, Tag};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::error::X509Error;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
+use x509_parser::prelude::{FromDer, X509Name};
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
+const END: &str = "-----END CERTIFICATE REQUEST-----";
+
+/// A reason why a certificate request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The text is not one PEM block of the right type.
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    BlockType,
+    /// Something stands before or after the block, or in its headers, or the base64 is broken.
+    #[error("must be exactly one CERTIFICATE REQUEST PEM block without headers or other text")]
+    Block,
+    /// The block is not a PKCS#10 request.
+    #[error("the PEM block does not contain a valid certificate request")]
+    Malformed,
+    /// Bytes follow the request inside the block.
+    #[error("trailing data after the certificate request")]
+    TrailingData,
+    /// An attribute of the subject is not a string that all readers decode alike.
+    #[error("the subject contains a value that is not a UTF-8, printable, IA5 or numeric string")]
+    SubjectValue,
+    /// More than one extension request or more than one subjectAltName extension.
+    #[error("requested extensions must be given once")]
+    DuplicateExtensions,
+    /// The subjectAltName extension can't be read.
+    #[error("the subjectAltName extension is malformed")]
+    SubjectAltName,
+    /// The signature is not made by the key of the request.
+    #[error("the signature does not match the public key")]
+    Signature,
+    /// The signature's algorithm is unknown, so it can't be checked.
+    #[error("the signature's algorithm is not supported")]
+    SignatureAlgorithm,
+    /// The request is not one that its signer signs; the text says which rule it breaks.
+    #[error("{0}")]
+    Rule(&'static str),
+}
+
+/// A certificate request that was read from its first to its last byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRequest {
+    /// The common name; the last one if there are several, as Go's `crypto/x509` has it.
+    pub common_name: String,
+    /// All organisations in order, also those that share a relative distinguished name.
+    pub organizations: Vec<String>,
+    /// All subject attributes in order: dotted object identifier and value.
+    pub subject: Vec<(String, String)>,
+    /// DNS names among the subject alternative names.
+    pub dns_names: Vec<String>,
+    /// E-mail addresses among the subject alternative names.
+    pub email_addresses: Vec<String>,
+    /// IP addresses among the subject alternative names.
+    pub ip_addresses: Vec<IpAddr>,
+    /// URIs among the subject alternative names.
+    pub uris: Vec<String>,
+    /// The number of subject alternative names of any other type.
+    pub other_names: usize,
+    /// The `Name` of the subject, DER.
+    pub subject_der: Vec<u8>,
+    /// The `SubjectPublicKeyInfo`, DER.
+    pub public_key_der: Vec<u8>,
+    der: Vec<u8>,
+}
+
+impl CertificateRequest {
+    /// Reads a request from PEM.
+    ///
+    /// # Errors
+    /// The text is anything but one block from its first byte to its last (white space may follow), or the block is
+    /// not one request.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, RequestError> {
+        Self::from_der(decode_block(pem)?)
+    }
+
+    /// Reads a request from DER.
+    ///
+    /// # Errors
+    /// The bytes are not exactly one request, or it is ambiguous.
+    pub fn from_der(der: Vec<u8>) -> Result<Self, RequestError> {
+        let (rest, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(RequestError::TrailingData);
+        }
+        let info = &parsed.certification_request_info;
+        let mut request = CertificateRequest {
+            common_name: String::new(),
+            organizations: Vec::new(),
+            subject: Vec::new(),
+            dns_names: Vec::new(),
+            email_addresses: Vec::new(),
+            ip_addresses: Vec::new(),
+            uris: Vec::new(),
+            other_names: 0,
+            subject_der: info.subject.as_raw().to_vec(),
+            public_key_der: info.subject_pki.raw.to_vec(),
+            der: Vec::new(),
+        };
+        request.read_subject(&info.subject)?;
+        request.read_extensions(&parsed)?;
+        request.der = der;
+        Ok(request)
+    }
+
+    /// Returns the DER that was read: the bytes to sign from.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Checks that the request was signed with the private key of its public key.
+    ///
+    /// # Errors
+    /// [`RequestError::Signature`] if it was not, [`RequestError::SignatureAlgorithm`] if that can't be told.
+    pub fn verify_signature(&self) -> Result<(), RequestError> {
+        let (_, parsed) = X509CertificationRequest::from_der(&self.der).map_err(|_| RequestError::Malformed)?;
+        parsed.verify_signature().map_err(|error| match error {
+            X509Error::SignatureUnsupportedAlgorithm => RequestError::SignatureAlgorithm,
+            _ => RequestError::Signature,
+        })
+    }
+
+    fn read_subject(&mut self, name: &X509Name<'_>) -> Result<(), RequestError> {
+        for attribute in name.iter_attributes() {
+            let value = attribute.attr_value();
+            let known = matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String)
+                || value.tag() == Tag::NumericString;
+            if value.class() != Class::Universal || !known {
+                return Err(RequestError::SubjectValue);
+            }
+            let text = std::str::from_utf8(value.data).map_err(|_| RequestError::SubjectValue)?;
+            if *attribute.attr_type() == OID_X509_COMMON_NAME {
+                text.clone_into(&mut self.common_name);
+            } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
+                self.organizations.push(text.to_owned());
+            }
+            self.subject.push((attribute.attr_type().to_id_string(), text.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn read_extensions(&mut self, parsed: &X509CertificationRequest<'_>) -> Result<(), RequestError> {
+        let mut requests = parsed.certification_request_info.iter_attributes().filter_map(|attribute| match attribute
+            .parsed_attribute()
+        {
+            ParsedCriAttribute::ExtensionRequest(request) => Some(request),
+            _ => None,
+        });
+        let Some(request) = requests.next() else { return Ok(()) };
+        if requests.next().is_some() {
+            return Err(RequestError::DuplicateExtensions);
+        }
+        for (i, extension) in request.extensions.iter().enumerate() {
+            if request.extensions.iter().take(i).any(|other| other.oid == extension.oid) {
+                return Err(RequestError::DuplicateExtensions);
+            }
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectAlternativeName(names) => {
+                    names.general_names.iter().try_for_each(|name| self.read_name(name))?;
+                }
+                ParsedExtension::ParseError { .. } => return Err(RequestError::Malformed),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_name(&mut self, name: &GeneralName<'_>) -> Result<(), RequestError> {
+        match name {
+            GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
+            GeneralName::RFC822Name(name) => self.email_addresses.push((*name).to_owned()),
+            GeneralName::URI(name) => self.uris.push((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => self.ip_addresses.push(read_address(bytes)?),
+            GeneralName::Invalid(..) => return Err(RequestError::SubjectAltName),
+            _ => self.other_names += 1,
+        }
+        Ok(())
+    }
+}
+
+fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| RequestError::SubjectAltName)
+}
+
+/// Decodes the only block of `pem`. Line lengths and line ends are free, anything else is not.
+fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
+    let text = std::str::from_utf8(pem).map_err(|_| RequestError::Block)?;
+    let Some(body) = text.strip_prefix(BEGIN) else {
+        return Err(if text.contains(BEGIN) { RequestError::Block } else { RequestError::BlockType });
+    };
+    let body = body.trim_end_matches(|c: char| c.is_ascii_whitespace()).strip_suffix(END).ok_or(RequestError::Block)?;
+    if !body.starts_with(['\n', '\r']) || !body.ends_with('\n') {
+        return Err(RequestError::Block);
+    }
+    // A header line or a second block has characters that are not of the base64 alphabet.
+    let packed: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    STANDARD.decode(packed).map_err(|_| RequestError::Block)
+}
+
+#[cfg(test)]
+mod tests;

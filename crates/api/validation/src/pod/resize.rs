@@ -1,0 +1,115 @@
+//! Changes through the subresource `resize`: CPU and memory of containers, nothing else.
+
+use super::spec;
+use crate::defaults::qos_class;
+use crate::field::{Errors, Path};
+use crate::tree::{entries, equal, get, list, text};
+use serde_json::Value;
+
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+const PARTS: [&str; 2] = ["requests", "limits"];
+const COMPUTE: [&str; 2] = ["cpu", "memory"];
+
+/// Checks a write to `pods/resize`.
+pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("spec");
+    if get(get(old, "metadata"), "annotations").get("kubernetes.io/config.mirror").is_some() {
+        errors.forbidden(&Path::ROOT, "static pods cannot be resized");
+        return;
+    }
+    if text(get(get(old, "spec"), "os"), "name") == "windows" {
+        errors.forbidden(&Path::ROOT, "windows pods cannot be resized");
+        return;
+    }
+    spec::validate(get(new, "spec"), get(new, "metadata"), &path, errors);
+    let class = match text(get(old, "status"), "qosClass") {
+        "" => qos_class(old),
+        known => known,
+    };
+    if class != qos_class(new) {
+        errors.invalid(&path, class, "Pod QOS Class may not change as a result of resizing");
+    }
+    for field in LISTS {
+        let (after, before) = (list(get(new, "spec"), field), list(get(old, "spec"), field));
+        let at = path.child(field);
+        let names = |all: &[Value]| all.iter().map(|c| text(c, "name").to_owned()).collect::<Vec<_>>();
+        if names(after) != names(before) {
+            errors.forbidden(&at, "containers may not be added, removed, renamed or reordered on resize");
+            continue;
+        }
+        for (i, (after, before)) in after.iter().zip(before).enumerate() {
+            container(after, before, &at.index(i), errors);
+        }
+    }
+    if !equal(&without_compute(get(new, "spec")), &without_compute(get(old, "spec"))) {
+        errors.forbidden(&path, "only cpu and memory resources are mutable");
+    }
+}
+
+fn container(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("resources");
+    for part in PARTS {
+        let (after, before) = (get(get(new, "resources"), part), get(get(old, "resources"), part));
+        if entries(get(old, "resources"), part).any(|(name, _)| after.get(name).is_none() && before.get(name).is_some())
+        {
+            errors.forbidden(&at.child(part), format!("resource {part} cannot be removed"));
+        }
+    }
+}
+
+/// A pod's spec without the amounts that a resize may change.
+fn without_compute(spec: &Value) -> Value {
+    let mut bare = spec.clone();
+    let containers = LISTS.iter().filter_map(|field| bare.get(field)?.as_array().map(|all| (*field, all.len())));
+    let places: Vec<String> =
+        containers.flat_map(|(field, count)| (0..count).map(move |i| format!("/{field}/{i}/resources"))).collect();
+    for place in places {
+        for part in PARTS {
+            if let Some(amounts) = bare.pointer_mut(&format!("{place}/{part}")).and_then(Value::as_object_mut) {
+                amounts.retain(|name, _| !COMPUTE.contains(&name.as_str()));
+            }
+        }
+    }
+    bare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn problems(resources: Value) -> Vec<String> {
+        let pod = |resources: Value| {
+            json!({"metadata": {"name": "p"}, "status": {"qosClass": "Burstable"}, "spec": {
+                "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
+                "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always",
+                    "terminationMessagePolicy": "File", "resources": resources}]}})
+        };
+        let old =
+            pod(json!({"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}));
+        let mut errors = Errors::default();
+        resize(&pod(resources), &old, &mut errors);
+        errors.0.into_iter().map(|error| error.field).collect()
+    }
+
+    #[test]
+    fn only_cpu_and_memory_may_be_resized() {
+        let limits = json!({"ephemeral-storage": "2Gi"});
+        for (resources, expect) in [
+            (json!({"requests": {"cpu": "2", "ephemeral-storage": "1Gi"}, "limits": limits}), &[][..]),
+            (json!({"requests": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": limits}), &[]),
+            (json!({"requests": {"cpu": "1", "ephemeral-storage": "1536Mi"}, "limits": limits}), &["spec"]),
+            (
+                json!({"requests": {"memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": limits}),
+                &["spec.containers[0].resources.requests"],
+            ),
+            (
+                json!({"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"},
+                    "limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}}),
+                &["spec"],
+            ),
+        ] {
+            assert_eq!(problems(resources.clone()), expect, "{resources}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Plugins of upstream that are not implemented, and what naming them in a flag does.
+
+/// Reason for refusing a plugin that would restrict requests.
+const UNRESTRICTED: &str = "it is not implemented, so that what it forbids would be allowed";
+/// Reason for refusing a plugin that would change objects.
+const UNCHANGED: &str = "it is not implemented, so that objects would not be changed as it promises";
+
+enum Treatment {
+    /// Upstream enables the plugin by default and installers list it: a log line states the consequence.
+    Warned(&'static str),
+    /// The plugin must be asked for, so that its absence must not pass unnoticed.
+    Refused(&'static str),
+    /// Without the plugin the same is admitted.
+    Harmless,
+}
+use Treatment::{Harmless, Refused, Warned};
+
+const ABSENT: [(&str, Treatment); 25] = [
+    ("MutatingAdmissionWebhook", Warned("MutatingWebhookConfigurations are stored, but their webhooks are not called")),
+    (
+        "ValidatingAdmissionWebhook",
+        Warned("ValidatingWebhookConfigurations are stored, but their webhooks are not called"),
+    ),
+    ("MutatingAdmissionPolicy", Warned("MutatingAdmissionPolicies are stored, but not evaluated")),
+    ("ValidatingAdmissionPolicy", Warned("ValidatingAdmissionPolicies are stored, but not evaluated")),
+    ("ClusterTrustBundleAttest", Harmless),
+    ("PodTopologyLabels", Warned("pods do not get their node's topology labels")),
+    ("NodeDeclaredFeatureValidator", Warned("updates of pods are not checked against the features of their node")),
+    ("PodGroupProtection", Harmless),
+    ("PodGroupWorkloadExists", Harmless),
+    ("PodResizeValidator", Harmless),
+    ("JobValidation", Harmless),
+    ("AlwaysAdmit", Harmless),
+    ("OwnerReferencesPermissionEnforcement", Refused(UNRESTRICTED)),
+    ("AlwaysDeny", Refused(UNRESTRICTED)),
+    ("EventRateLimit", Refused(UNRESTRICTED)),
+    ("ImagePolicyWebhook", Refused(UNRESTRICTED)),
+    ("LimitPodHardAntiAffinityTopology", Refused(UNRESTRICTED)),
+    ("NamespaceExists", Refused(UNRESTRICTED)),
+    ("PodNodeSelector", Refused(UNRESTRICTED)),
+    ("PodTolerationRestriction", Refused(UNRESTRICTED)),
+    ("SecurityContextDeny", Refused(UNRESTRICTED)),
+    ("ExtendedResourceToleration", Refused(UNCHANGED)),
+    ("NamespaceAutoProvision", Refused(UNCHANGED)),
+    ("PersistentVolumeLabel", Harmless),
+    ("PodSecurityPolicy", Refused(UNRESTRICTED)),
+];
+
+/// Reports whether upstream has a plugin of this name that is not implemented here.
+pub fn is_absent(name: &str) -> bool {
+    ABSENT.iter().any(|(absent, _)| *absent == name)
+}
+
+/// Returns why a plugin must not be enabled, if it must not.
+pub fn refusal(name: &str) -> Option<&'static str> {
+    ABSENT.iter().find_map(|(absent, treatment)| match treatment {
+        Refused(why) if *absent == name => Some(*why),
+        _ => None,
+    })
+}
+
+/// Returns what does not happen although a plugin was enabled by name.
+pub fn consequence(name: &str) -> Option<&'static str> {
+    ABSENT.iter().find_map(|(absent, treatment)| match treatment {
+        Warned(what) if *absent == name => Some(*what),
+        _ => None,
+    })
+}

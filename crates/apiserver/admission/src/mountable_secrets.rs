@@ -1,0 +1,78 @@
+//! The annotation by which a ServiceAccount limits the Secrets that its pods may use to those that it names.
+
+use crate::context::{list, text};
+use api_meta::Meta;
+use serde_json::Value;
+
+const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
+
+/// Returns the first reference of `pod` to a Secret that `account` limits its pods from using.
+pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
+    if !is_true(account.annotation(ANNOTATION).unwrap_or_default()) {
+        return None;
+    }
+    let named = |field: &str, name: &str| list(account, field).iter().any(|secret| text(secret, "/name") == name);
+    let refused = references(pod).into_iter().find(|(_, name)| !named("/secrets", name));
+    let pull = || list(pod, "/spec/imagePullSecrets").iter().map(|secret| text(secret, "/name"));
+    let refused_pull = || pull().find(|name| !named("/imagePullSecrets", name)).map(|name| ("imagePullSecrets", name));
+    let (what, name) = refused.or_else(refused_pull)?;
+    let account = account.name();
+    Some(format!(
+        "{what} with secret {name:?} is not allowed because service account {account} does not reference that secret"
+    ))
+}
+
+/// Parses as Go's `strconv.ParseBool` does.
+fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out projected volumes, which makes
+/// the limit easy to get around.
+fn references(pod: &Value) -> Vec<(&'static str, &str)> {
+    let mut found = Vec::new();
+    for volume in list(pod, "/spec/volumes") {
+        found.push(("volume", text(volume, "/secret/secretName")));
+        let sources = list(volume, "/projected/sources");
+        found.extend(sources.iter().map(|source| ("projected volume", text(source, "/secret/name"))));
+    }
+    for field in ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"] {
+        for container in list(pod, field) {
+            let env = list(container, "/env").iter().map(|env| ("env", text(env, "/valueFrom/secretKeyRef/name")));
+            let all = list(container, "/envFrom").iter().map(|from| ("envFrom", text(from, "/secretRef/name")));
+            found.extend(env.chain(all));
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_that_the_account_does_not_name_are_found_everywhere() {
+        let account = |limits: &str| {
+            json!({"metadata": {"name": "a", "annotations": {ANNOTATION: limits}}, "secrets": [{"name": "mine"}],
+                "imagePullSecrets": [{"name": "pull"}]})
+        };
+        let env = |name: &str| json!([{"env": [{"valueFrom": {"secretKeyRef": {"name": name}}}]}]);
+        let from = |name: &str| json!([{"envFrom": [{"secretRef": {"name": name}}]}]);
+        for (spec, expect) in [
+            (json!({"volumes": [{"secret": {"secretName": "mine"}}], "containers": env("mine")}), false),
+            (json!({"volumes": [{"secret": {"secretName": "other"}}]}), true),
+            (json!({"volumes": [{"projected": {"sources": [{"secret": {"name": "other"}}]}}]}), true),
+            (json!({"initContainers": env("other")}), true),
+            (json!({"containers": from("other")}), true),
+            (json!({"ephemeralContainers": env("other")}), true),
+            (json!({"imagePullSecrets": [{"name": "pull"}]}), false),
+            (json!({"imagePullSecrets": [{"name": "mine"}]}), true),
+        ] {
+            let pod = json!({"spec": spec});
+            assert_eq!(find_forbidden(&pod, &account("true")).is_some(), expect, "{pod}");
+            assert_eq!(find_forbidden(&pod, &account("false")), None, "{pod}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Tokens that a kubelet requests for its pods.
+
+use super::NodeRestriction;
+use crate::context::{forbidden, list, text};
+use api_meta::{ApiError, Meta};
+use apiserver_request::{AdmissionRequest, Attributes, Decision, Operation};
+use serde_json::Value;
+
+impl NodeRestriction {
+    pub(super) async fn token(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+        if request.operation != Operation::Create || request.subresource != "token" {
+            return Ok(());
+        }
+        let reference = request.object.pointer("/spec/boundObjectRef").unwrap_or(&Value::Null);
+        let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
+        if text(reference, "/kind") != "Pod" || text(reference, "/apiVersion") != "v1" || name.is_empty() {
+            return Err(forbidden(request, "node requested token not bound to a pod"));
+        }
+        if uid.is_empty() {
+            return Err(forbidden(request, "node requested token with a pod binding without a uid"));
+        }
+        let pod = self.0.find("", "pods", request.namespace, name).await?;
+        let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
+        if pod.uid() != uid {
+            let why = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(forbidden(request, why));
+        }
+        if text(&pod, "/spec/nodeName") != node {
+            return Err(forbidden(request, "node requested token bound to a pod scheduled on a different node"));
+        }
+        self.audience(request, &pod).await
+    }
+
+    /// A node gets tokens for the audiences that its pod's volumes ask for. The empty one stands for the API server.
+    async fn audience(&self, request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), ApiError> {
+        let audience = match list(&request.object, "/spec/audiences") {
+            [] => "",
+            [audience] => audience.as_str().unwrap_or_default(),
+            _ => return Err(forbidden(request, "node may only request 0 or 1 audiences")),
+        };
+        if self.volumes_ask_for(pod, audience).await? || self.may_request(request, audience) {
+            return Ok(());
+        }
+        let user = &request.user.name;
+        let why = format!(
+            "audience {audience:?} not found in pod spec volume, {user} is not authorized to request tokens for this audience"
+        );
+        Err(forbidden(request, why))
+    }
+
+    async fn volumes_ask_for(&self, pod: &Value, audience: &str) -> Result<bool, ApiError> {
+        for volume in list(pod, "/spec/volumes") {
+            let mut tokens =
+                list(volume, "/projected/sources").iter().filter_map(|source| source.get("serviceAccountToken"));
+            if tokens.any(|token| !token.is_null() && text(token, "/audience") == audience) {
+                return Ok(true);
+            }
+            let driver = self.driver(pod, volume).await?;
+            if driver.is_empty() {
+                continue;
+            }
+            let driver = self.0.find("storage.k8s.io", "csidrivers", "", &driver).await?.unwrap_or_default();
+            if list(&driver, "/spec/tokenRequests").iter().any(|wanted| text(wanted, "/audience") == audience) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the CSI driver of a volume, empty without one.
+    async fn driver(&self, pod: &Value, volume: &Value) -> Result<String, ApiError> {
+        let generic = volume.get("ephemeral").is_some_and(|source| !source.is_null());
+        let claim = match text(volume, "/persistentVolumeClaim/claimName") {
+            "" if generic => format!("{}-{}", pod.name(), text(volume, "/name")),
+            named => named.to_owned(),
+        };
+        if claim.is_empty() {
+            return Ok(text(volume, "/csi/driver").to_owned());
+        }
+        let claim = self.0.find("", "persistentvolumeclaims", pod.namespace(), &claim).await?.unwrap_or_default();
+        let name = text(&claim, "/spec/volumeName");
+        if name.is_empty() {
+            return Ok(String::new());
+        }
+        let volume = self.0.find("", "persistentvolumes", "", name).await?.unwrap_or_default();
+        Ok(text(&volume, "/spec/csi/driver").to_owned())
+    }
+
+    /// Asks whether a role grants the audience: its name takes the place of the resource, that of the account of the name.
+    fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
+        let attributes = Attributes {
+            user: request.user.clone(),
+            verb: "request-serviceaccounts-token-audience".into(),
+            version: "v1".into(),
+            namespace: request.namespace.into(),
+            resource: audience.into(),
+            name: request.name.into(),
+            is_resource: true,
+            ..Attributes::default()
+        };
+        matches!(self.0.authorizer.authorize(&attributes), Decision::Allow(_))
+    }
+}

@@ -1,0 +1,27 @@
+//! Claims for access to devices that others use: what validation can't tell, because it sees no namespace.
+
+use crate::registry::Registry;
+use crate::write::Write;
+use api_validation::{ADMIN_ACCESS_LABEL, FieldError, validate_admin_access};
+use serde_json::Value;
+
+impl Registry {
+    /// Returns what is wrong with the administrative access that an object asks for. What the old object has already is
+    /// no reason to refuse other changes, should the namespace have lost its label.
+    pub(crate) fn check_admin_access(&self, write: &Write, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        if !write.subresource.is_empty() {
+            return Vec::new();
+        }
+        let errors = validate_admin_access(write.kind(), new);
+        let known = old.is_some_and(|old| validate_admin_access(write.kind(), old) == errors);
+        if errors.is_empty() || known || self.grants_admin_access(&write.namespace) {
+            return Vec::new();
+        }
+        errors
+    }
+
+    fn grants_admin_access(&self, namespace: &str) -> bool {
+        let found = self.caches.of("", "namespaces").and_then(|cache| cache.get(&cache.kind().key("", namespace)));
+        found.is_some_and(|namespace| namespace.label(ADMIN_ACCESS_LABEL) == Some("true"))
+    }
+}

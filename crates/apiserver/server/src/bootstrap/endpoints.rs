@@ -1,0 +1,162 @@
+//! The endpoints of the Service `kubernetes`: all API servers that run.
+//!
+//! Each server keeps a key below `masterleases` in the store, named by its address, which goes by itself when the server
+//! does; the keys that are there make the endpoints. Stock servers keep the same keys, so that both kinds can run side by
+//! side. As with stock servers, all listen on the same port.
+
+use super::{create_missing, present, row};
+use crate::server::Server;
+use api_kinds::Resource;
+use api_meta::ApiError;
+use apiserver_registry::{Mode, Update, Write};
+use apiserver_storage::StoreError;
+use futures::FutureExt;
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAMESPACE: &str = "default";
+const NAME: &str = "kubernetes";
+const EVERY: Duration = Duration::from_secs(10);
+/// Seconds after which a server that has stopped without a word is taken out.
+const LIFE: i64 = 15;
+const PAGE: i64 = 1000;
+
+/// Address and port of this server.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// The advertised address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+/// Renews this server's key and follows those of the others until the server stops, then removes its key.
+pub async fn keep(server: Arc<Server>, own: Own) {
+    let wait = || server.closing.run_until_cancelled(tokio::time::sleep(EVERY));
+    while wait().await.is_some() {
+        if let Err(error) = renew(&server, own).await {
+            tracing::warn!(%error, "the endpoints of the Service kubernetes could not be brought up to date");
+        }
+    }
+    if let Err(error) = leave(&server, own).await {
+        tracing::warn!(%error, "this server could not be taken out of the endpoints of the Service kubernetes");
+    }
+}
+
+/// Renews this server's key and writes the endpoints where they differ from the keys.
+pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
+    let key = key(server, own.address);
+    let endpoints = row("", "endpoints")?;
+    let object = json!({"subsets": [{"addresses": [{"ip": own.address.to_string()}]}]});
+    let value = apiserver_convert::encode_stored(endpoints, &object).into();
+    let written = match server.store.read(&key).await.map_err(ApiError::internal)? {
+        Some(stored) => server.store.update(&key, value, stored.revision, Some(LIFE)).await,
+        None => server.store.create(&key, value, Some(LIFE)).await,
+    };
+    match written {
+        // Another process of the same address was faster, which serves as well.
+        Ok(_) | Err(StoreError::Conflict(_) | StoreError::Exists) => {}
+        Err(error) => return Err(ApiError::internal(error)),
+    }
+    publish(server, own, &running(server).await?).await
+}
+
+async fn leave(server: &Server, own: Own) -> Result<(), ApiError> {
+    let key = key(server, own.address);
+    if let Some(stored) = server.store.read(&key).await.map_err(ApiError::internal)? {
+        server.store.delete(&key, stored.revision).await.map_err(ApiError::internal)?;
+    }
+    let others = running(server).await?;
+    // The last server leaves its address behind, because there is no other to reach.
+    if others.is_empty() { Ok(()) } else { publish(server, own, &others).await }
+}
+
+fn key(server: &Server, address: IpAddr) -> String {
+    format!("{}/masterleases/{address}", server.caches.root())
+}
+
+/// The addresses of all servers that run, sorted.
+async fn running(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
+    let prefix = format!("{}/masterleases/", server.caches.root());
+    let page = server.store.list(&prefix, &prefix, PAGE, 0).await.map_err(ApiError::internal)?;
+    let address = |key: &[u8]| std::str::from_utf8(key).ok()?.strip_prefix(prefix.as_str())?.parse().ok();
+    let mut all: Vec<IpAddr> = page.items.iter().filter_map(|item| address(&item.key)).collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), ApiError> {
+    let (endpoints, slice) = objects(own, addresses);
+    let parts = [
+        replace(server, row("", "endpoints")?, endpoints, &["subsets"]).boxed(),
+        replace(server, row("discovery.k8s.io", "endpointslices")?, slice, &["endpoints", "ports"]).boxed(),
+    ];
+    try_join_all(parts).await.map(|_| ())
+}
+
+/// Endpoints, and the EndpointSlice, which holds addresses of this server's family only.
+fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
+    let ports = json!([{"name": "https", "port": own.port, "protocol": "TCP"}]);
+    let listed: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
+    let endpoints = json!({"metadata": metadata(false), "subsets": [{"addresses": listed, "ports": ports.clone()}]});
+    let family = if own.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let same = addresses.iter().filter(|ip| ip.is_ipv4() == own.address.is_ipv4());
+    let each: Vec<Value> =
+        same.map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}})).collect();
+    let slice = json!({"metadata": metadata(true), "addressType": family, "endpoints": each, "ports": ports});
+    (endpoints, slice)
+}
+
+/// The slice belongs to the Service by label; neither is touched by the controllers that mirror Endpoints.
+fn metadata(of_slice: bool) -> Value {
+    let mut labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+    if of_slice {
+        labels = json!({"kubernetes.io/service-name": NAME});
+    }
+    json!({"name": NAME, "namespace": NAMESPACE, "labels": labels})
+}
+
+async fn replace(
+    server: &Server,
+    row: &'static Resource,
+    wanted: Value,
+    fields: &'static [&'static str],
+) -> Result<(), ApiError> {
+    match present(server, row, NAMESPACE, NAME) {
+        None => return create_missing(server, row, wanted).await,
+        Some(old) if fields.iter().all(|field| old.get(field) == wanted.get(field)) => return Ok(()),
+        Some(_) => {}
+    }
+    let change = move |old: &Value| {
+        let mut new = old.clone();
+        for field in fields {
+            new[*field] = wanted[*field].clone();
+        }
+        Ok(new)
+    };
+    let mut write = Write::internal(row, NAMESPACE, NAME);
+    server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full }).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn all_running_servers_are_endpoints() {
+        let own = Own { address: "192.0.2.2".parse().unwrap(), port: 6443 };
+        let all = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        let (endpoints, slice) = objects(own, &all);
+        let ports = json!([{"name": "https", "port": 6443, "protocol": "TCP"}]);
+        let listed = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}, {"ip": "2001:db8::1"}]);
+        assert_eq!(endpoints["subsets"], json!([{"addresses": listed, "ports": ports}]));
+        assert_eq!(slice["addressType"], "IPv4");
+        let addresses: Vec<&Value> =
+            slice["endpoints"].as_array().unwrap().iter().map(|e| &e["addresses"][0]).collect();
+        assert_eq!(addresses, ["192.0.2.1", "192.0.2.2"]);
+    }
+}

@@ -1,0 +1,187 @@
+//! How many requests are carried out at once.
+//!
+//! Requests beyond the limits wait for a place for a quarter of the request timeout at most, and a bounded number of them:
+//! those beyond are refused with 429. Nodes and the control plane's own clients have places of their own, so that a flood
+//! of others does not take nodes for dead. Watches, streams and proxies are not counted, nor are health checks and members of
+//! `system:masters`, who have to be able to repair an overloaded server.
+
+use crate::context::Context;
+use api_meta::ApiError;
+use apiserver_request::{RequestInfo, User};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// For each place so many requests may wait.
+const WAITING_PER_PLACE: usize = 4;
+
+/// Who runs the cluster, besides members of `system:masters`.
+const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
+const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
+
+/// The limits of requests that read and of those that write.
+pub struct InFlight {
+    reading: Option<Lane>,
+    mutating: Option<Lane>,
+    system: Option<Lane>,
+    patience: Duration,
+}
+
+struct Lane {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    limit: usize,
+}
+
+/// A place among the requests in flight, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl InFlight {
+    /// Limits for reads and writes, 0 for none.
+    pub fn new(reading: usize, mutating: usize, request_timeout: Duration) -> Self {
+        let system = if reading == 0 || mutating == 0 { 0 } else { reading.saturating_add(mutating) };
+        InFlight {
+            reading: Lane::new(reading),
+            mutating: Lane::new(mutating),
+            system: Lane::new(system),
+            patience: request_timeout / 4,
+        }
+    }
+
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// 429, with the seconds after which to try again.
+    pub async fn enter(&self, context: &Context) -> Result<Place, ApiError> {
+        let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
+        let lane = match is_system(&context.user) {
+            true => &self.system,
+            false if reads => &self.reading,
+            false => &self.mutating,
+        };
+        match lane {
+            Some(lane) if !is_exempt(&context.info, &context.user) => lane.enter(self.patience).await,
+            _ => Ok(Place { _permit: None }),
+        }
+    }
+}
+
+impl Lane {
+    fn new(limit: usize) -> Option<Self> {
+        let lane = || Lane {
+            places: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
+            waiting: AtomicUsize::new(0),
+            limit,
+        };
+        (limit > 0).then(lane)
+    }
+
+    async fn enter(&self, patience: Duration) -> Result<Place, ApiError> {
+        if let Ok(permit) = self.places.clone().try_acquire_owned() {
+            return Ok(Place { _permit: Some(permit) });
+        }
+        let waits = Waits::begin(&self.waiting);
+        if waits.before >= self.limit.saturating_mul(WAITING_PER_PLACE) {
+            return Err(too_many());
+        }
+        match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(Place { _permit: Some(permit) }),
+            _ => Err(too_many()),
+        }
+    }
+}
+
+/// Counts a request that waits, however it ends.
+struct Waits<'a> {
+    count: &'a AtomicUsize,
+    before: usize,
+}
+
+impl<'a> Waits<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        Waits { count, before: count.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// True for requests that last as long as their clients want: neither limits nor timeouts count them.
+pub fn is_long_running(info: &RequestInfo) -> bool {
+    let streams = matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
+    info.is_resource && (info.verb == "watch" || streams)
+}
+
+fn is_system(user: &User) -> bool {
+    SYSTEM_USERS.contains(&user.name.as_str()) || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
+}
+
+fn is_exempt(info: &RequestInfo, user: &User) -> bool {
+    let first = info.path.split('/').find(|word| !word.is_empty());
+    let health = !info.is_resource && matches!(first, Some("livez" | "readyz" | "healthz"));
+    health || is_long_running(info) || user.in_group(User::MASTERS)
+}
+
+fn too_many() -> ApiError {
+    ApiError::too_many_requests("Too many requests, please try again later.", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use api_meta::Reason;
+
+    fn context(method: http::Method, path: &str, group: &str) -> Context {
+        let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let mut context = Context::new(&request.into_parts().0).unwrap();
+        context.user.groups.push(group.to_owned());
+        context
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_places_and_the_queue_are_refused() {
+        let limits = Arc::new(InFlight::new(0, 1, Duration::from_secs(60)));
+        let write = || context(http::Method::POST, "/api/v1/namespaces/d/pods", "people");
+        let place = limits.enter(&write()).await.unwrap();
+        let waiting: Vec<_> = (0..WAITING_PER_PLACE)
+            .map(|_| {
+                let (limits, context) = (limits.clone(), write());
+                tokio::spawn(async move { limits.enter(&context).await.map(drop) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let refused = limits.enter(&write()).await.unwrap_err();
+        assert_eq!((refused.reason, refused.details.unwrap().retry_after_seconds), (Reason::TooManyRequests, 1));
+        let admin = context(http::Method::POST, "/api/v1/namespaces/d/pods", User::MASTERS);
+        assert!(limits.enter(&admin).await.is_ok(), "administrators are let in");
+        let read = context(http::Method::GET, "/api/v1/namespaces/d/pods", "people");
+        assert!(limits.enter(&read).await.is_ok(), "reads have no limit here");
+        drop(place);
+        for one in waiting {
+            assert!(one.await.unwrap().is_ok(), "who waits gets the place");
+        }
+    }
+
+    #[tokio::test]
+    async fn wait_for_a_place_ends() {
+        let limits = InFlight::new(1, 1, Duration::from_millis(40));
+        let read = context(http::Method::GET, "/api/v1/pods", "people");
+        let _place = limits.enter(&read).await.unwrap();
+        assert_eq!(limits.enter(&read).await.unwrap_err().reason, Reason::TooManyRequests);
+        let node = context(http::Method::GET, "/api/v1/pods", "system:nodes");
+        assert!(limits.enter(&node).await.is_ok(), "nodes have places of their own");
+        let health = context(http::Method::GET, "/readyz", "people");
+        assert!(limits.enter(&health).await.is_ok());
+        for path in ["/api/v1/pods?watch=1", "/api/v1/namespaces/d/pods/p/log", "/api/v1/nodes/n/proxy/metrics"] {
+            assert!(limits.enter(&context(http::Method::GET, path, "people")).await.is_ok(), "{path}");
+        }
+    }
+}

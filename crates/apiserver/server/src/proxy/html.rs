@@ -1,0 +1,270 @@
+//! Links in HTML that passes through, rewritten tag by tag.
+//!
+//! Bytes go out as they came in, but for the values of attributes that hold URLs. Comments and the content of elements
+//! that hold text only (scripts, styles) are left alone. Memory is one tag; what is longer is passed on unchanged.
+
+/// The longest tag or comment that is looked at.
+const LONGEST: usize = 64 * 1024;
+
+/// Elements whose content is text, whatever it looks like.
+const TEXT_ONLY: [&[u8]; 10] =
+    [b"iframe", b"noembed", b"noframes", b"noscript", b"plaintext", b"script", b"style", b"textarea", b"title", b"xmp"];
+
+/// Elements and their attributes that hold URLs, as HTML 4 and 5 list them.
+const LINKS: [(&str, &[&str]); 25] = [
+    ("a", &["href"]),
+    ("applet", &["codebase"]),
+    ("area", &["href"]),
+    ("audio", &["src"]),
+    ("base", &["href"]),
+    ("blockquote", &["cite"]),
+    ("body", &["background"]),
+    ("button", &["formaction"]),
+    ("command", &["icon"]),
+    ("del", &["cite"]),
+    ("embed", &["src"]),
+    ("form", &["action"]),
+    ("frame", &["longdesc", "src"]),
+    ("head", &["profile"]),
+    ("html", &["manifest"]),
+    ("iframe", &["longdesc", "src"]),
+    ("img", &["longdesc", "src", "usemap"]),
+    ("input", &["src", "usemap", "formaction"]),
+    ("ins", &["cite"]),
+    ("link", &["href"]),
+    ("object", &["classid", "codebase", "data", "usemap"]),
+    ("q", &["cite"]),
+    ("script", &["src"]),
+    ("source", &["src"]),
+    ("video", &["poster", "src"]),
+];
+
+/// Rewrites the links of a page that arrives in pieces.
+pub struct HtmlRewriter<F> {
+    rewrite: F,
+    /// What may be the beginning of a tag.
+    pending: Vec<u8>,
+    /// The element whose text-only content is being passed.
+    inside: Option<&'static [u8]>,
+}
+
+/// The next piece of a page.
+enum Piece {
+    /// So many bytes stay as they are; text-only content ends with them.
+    Same(usize),
+    /// So many bytes of text-only content.
+    Text(usize),
+    /// A start tag of so many bytes.
+    Tag(usize),
+    /// More bytes are needed to tell.
+    Unfinished,
+}
+
+impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
+    /// `rewrite` returns another URL, or nothing where the URL stays.
+    pub fn new(rewrite: F) -> Self {
+        HtmlRewriter { rewrite, pending: Vec::new(), inside: None }
+    }
+
+    /// Takes a piece of the page and returns what can be sent on.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.pending.extend_from_slice(bytes);
+        let page = std::mem::take(&mut self.pending);
+        let (mut out, mut rest) = (Vec::with_capacity(page.len()), page.as_slice());
+        while !rest.is_empty() {
+            let (taken, left) = match next(rest, self.inside) {
+                Piece::Unfinished if rest.len() < LONGEST => break,
+                Piece::Unfinished => rest.split_at(rest.len()),
+                Piece::Text(length) => rest.split_at(length.min(rest.len())),
+                Piece::Same(length) => {
+                    self.inside = None;
+                    rest.split_at(length.min(rest.len()))
+                }
+                Piece::Tag(length) => {
+                    let (tag, left) = rest.split_at(length.min(rest.len()));
+                    let name = name(tag);
+                    self.inside = TEXT_ONLY.into_iter().find(|text| name.as_bytes() == *text);
+                    self.write_tag(&mut out, &name, tag);
+                    rest = left;
+                    continue;
+                }
+            };
+            out.extend_from_slice(taken);
+            rest = left;
+        }
+        self.pending = rest.to_vec();
+        out
+    }
+
+    /// Returns what is left at the end of the page.
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pending)
+    }
+
+    fn write_tag(&self, out: &mut Vec<u8>, name: &str, tag: &[u8]) {
+        let Some((_, wanted)) = LINKS.iter().find(|(element, _)| *element == name) else {
+            return out.extend_from_slice(tag);
+        };
+        let mut copied = 0;
+        for (attribute, value) in attributes(tag, 1 + name.len()) {
+            let text = tag.get(value.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            let is_link = wanted.iter().any(|link| link.as_bytes().eq_ignore_ascii_case(attribute));
+            if let Some(new) = text.filter(|_| is_link).and_then(&self.rewrite) {
+                out.extend_from_slice(tag.get(copied..value.start).unwrap_or_default());
+                out.extend_from_slice(new.as_bytes());
+                copied = value.end;
+            }
+        }
+        out.extend_from_slice(tag.get(copied..).unwrap_or_default());
+    }
+}
+
+/// Cuts off the next piece.
+fn next(page: &[u8], inside: Option<&[u8]>) -> Piece {
+    if let Some(element) = inside {
+        return text_only(page, element);
+    }
+    match page.iter().position(|b| *b == b'<') {
+        None => Piece::Same(page.len()),
+        Some(0) => markup(page),
+        Some(at) => Piece::Same(at),
+    }
+}
+
+/// The content of a text-only element, up to its end tag.
+fn text_only(page: &[u8], element: &[u8]) -> Piece {
+    let ends =
+        |window: &[u8]| window.starts_with(b"</") && window.get(2..).unwrap_or_default().eq_ignore_ascii_case(element);
+    let length = element.len() + 2;
+    match page.windows(length).position(ends) {
+        Some(0) => page.iter().position(|b| *b == b'>').map_or(Piece::Unfinished, |end| Piece::Same(end + 1)),
+        Some(at) => Piece::Text(at),
+        // The end tag may have begun.
+        None => match page.len().saturating_sub(length - 1) {
+            0 => Piece::Unfinished,
+            passed => Piece::Text(passed),
+        },
+    }
+}
+
+/// What begins with `<`.
+fn markup(page: &[u8]) -> Piece {
+    let end_of = |end: Option<usize>| end.map_or(Piece::Unfinished, Piece::Same);
+    match page {
+        [b'<'] => Piece::Unfinished,
+        [b'<', b'!', b'-', b'-', rest @ ..] => end_of(rest.windows(3).position(|w| w == b"-->").map(|at| at + 7)),
+        [b'<', b'!'] | [b'<', b'!', b'-'] => Piece::Unfinished,
+        [b'<', b'!' | b'/' | b'?', ..] => end_of(page.iter().position(|b| *b == b'>').map(|at| at + 1)),
+        [b'<', first, ..] if first.is_ascii_alphabetic() => end_of_tag(page).map_or(Piece::Unfinished, Piece::Tag),
+        _ => Piece::Same(1),
+    }
+}
+
+/// The length of a start tag; `>` in a quoted value does not end it.
+fn end_of_tag(page: &[u8]) -> Option<usize> {
+    let mut quote = None;
+    let mut after_equals = false;
+    for (at, byte) in page.iter().enumerate() {
+        match (quote, byte) {
+            (Some(open), byte) if open == *byte => quote = None,
+            (Some(_), _) => {}
+            (None, b'>') => return Some(at + 1),
+            (None, b'"' | b'\'') if after_equals => quote = Some(*byte),
+            _ => {}
+        }
+        after_equals = *byte == b'=' || after_equals && byte.is_ascii_whitespace();
+    }
+    None
+}
+
+/// The name of a start tag, in lower case.
+fn name(tag: &[u8]) -> String {
+    let name = tag.iter().skip(1).take_while(|b| !b.is_ascii_whitespace() && !matches!(b, b'/' | b'>'));
+    name.map(|b| char::from(b.to_ascii_lowercase())).collect()
+}
+
+/// The attributes of a start tag from `at` on: each name, and where its value stands.
+fn attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)> {
+    let skip = |from: usize, while_true: &dyn Fn(u8) -> bool| {
+        from + tag.iter().skip(from).take_while(|b| while_true(**b)).count()
+    };
+    let mut all = Vec::new();
+    loop {
+        let begin = skip(at, &|b| b.is_ascii_whitespace() || b == b'/');
+        let end = skip(begin, &|b| !b.is_ascii_whitespace() && !matches!(b, b'=' | b'>' | b'/'));
+        let equals = skip(end, &|b| b.is_ascii_whitespace());
+        match tag.get(equals) {
+            Some(b'=') => {}
+            None | Some(b'>') => return all,
+            // An attribute without a value, or a byte that belongs to none.
+            Some(_) => {
+                at = end.max(begin + 1);
+                continue;
+            }
+        }
+        let start = skip(equals + 1, &|b| b.is_ascii_whitespace());
+        let value = match tag.get(start) {
+            Some(quote @ (b'"' | b'\'')) => start + 1..skip(start + 1, &|b| b != *quote),
+            _ => start..skip(start, &|b| !b.is_ascii_whitespace() && b != b'>'),
+        };
+        at = value.end + usize::from(value.start > start);
+        all.push((tag.get(begin..end).unwrap_or_default(), value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(page: &str, piece: usize) -> String {
+        let mut rewriter = HtmlRewriter::new(|url| url.starts_with('/').then(|| format!("/p{url}")));
+        let mut out = Vec::new();
+        for bytes in page.as_bytes().chunks(piece) {
+            out.extend(rewriter.push(bytes));
+        }
+        out.extend(rewriter.finish());
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn check(page: &str, expect: &str) {
+        for piece in [1, 2, 3, 7, page.len().max(1)] {
+            assert_eq!(rewritten(page, piece), expect, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn links_are_rewritten() {
+        check("<a href=\"/x\">test</a>", "<a href=\"/p/x\">test</a>");
+        check("<A class=b HREF='/x?a=<b>'>", "<A class=b HREF='/p/x?a=<b>'>");
+        check("<a href = /x id=y><img/src=/i>", "<a href = /p/x id=y><img/src=/p/i>");
+        check("<a href=\"y\"><a href=\"http://o/x\">", "<a href=\"y\"><a href=\"http://o/x\">");
+        check("<form disabled action=\"/f\" title=\"/t\"/>", "<form disabled action=\"/p/f\" title=\"/t\"/>");
+    }
+
+    #[test]
+    fn what_is_no_tag_is_left_alone() {
+        for page in [
+            "",
+            "a < b, <1 and <",
+            "<!-- <a href=\"/x\"> --><!doctype html>",
+            "<title><a href=\"/x\"></title>",
+            "<span href=\"/x\">\u{e9}</span>",
+            "<a href=\"/x",
+            "<a = = '' \"\" href>",
+        ] {
+            check(page, page);
+        }
+        check(
+            "<script src=/a>'<a href=\"/x\">'</SCRIPT><a href=/b>",
+            "<script src=/p/a>'<a href=\"/x\">'</SCRIPT><a href=/p/b>",
+        );
+    }
+
+    #[test]
+    fn endless_tag_is_passed_on() {
+        let page = format!("<a title=\"{}", "x".repeat(3 * LONGEST));
+        assert_eq!(rewritten(&page, 1000), page);
+        let script = format!("<script>{}", "y".repeat(3 * LONGEST));
+        assert_eq!(rewritten(&script, 1000), script);
+    }
+}

@@ -1,0 +1,158 @@
+//! Which addresses a request may be passed on to. Names are resolved first, and the connection goes to the very address
+//! that was judged.
+//!
+//! Nodes, pods and endpoints name their own addresses, so that each of them could point the server, with its certificate
+//! or from its place in the network, at itself, at the store or at a cloud's metadata service (CVE-2022-3294, 2020-8562).
+
+use apiserver_request::{GroupResource, Objects};
+use serde_json::Value;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+/// Ports of the control plane on this machine, and its addresses elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    own_ports: Vec<u16>,
+    barred: Vec<SocketAddr>,
+}
+
+/// Whether a backend may listen on this machine's loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loopback {
+    /// A kubelet may, for logs and streams whose paths the server makes.
+    Allowed,
+    /// Paths that clients make never lead there.
+    Refused,
+}
+
+impl Reach {
+    /// Bars this server's port and the stores at these URLs.
+    pub fn new(own_port: u16, stores: &[String]) -> Self {
+        let stores: Vec<(Option<IpAddr>, u16)> = stores.iter().filter_map(|url| store_address(url)).collect();
+        let own_ports = std::iter::once(own_port).chain(stores.iter().map(|(_, port)| *port)).collect();
+        let barred = stores.iter().filter_map(|(ip, port)| Some(SocketAddr::new((*ip)?, *port))).collect();
+        Reach { own_ports, barred }
+    }
+
+    /// Bars the other API servers as well, which are the endpoints of the Service `kubernetes`.
+    #[must_use]
+    pub fn with_servers(&self, objects: &dyn Objects) -> Self {
+        let endpoints = objects.cached(&GroupResource::new("", "endpoints"), "default", "kubernetes");
+        let mut all = self.clone();
+        all.barred.extend(endpoints.iter().flat_map(|endpoints| addresses(endpoints)));
+        all
+    }
+
+    /// Judges an address.
+    pub fn allows(&self, address: SocketAddr, loopback: Loopback) -> bool {
+        let ip = address.ip().to_canonical();
+        let local = ip.is_loopback() || ip.is_unspecified() || is_own(ip);
+        let control_plane = local && self.own_ports.contains(&address.port())
+            || self.barred.contains(&SocketAddr::new(ip, address.port()));
+        !control_plane && (is_global_unicast(ip) || loopback == Loopback::Allowed && ip.is_loopback())
+    }
+}
+
+/// Host (where it is an address) and port of a store's URL.
+fn store_address(url: &str) -> Option<(Option<IpAddr>, u16)> {
+    let url: http::Uri = url.parse().ok()?;
+    let host = url.host()?.trim_matches(['[', ']']);
+    Some((host.parse().ok().map(|ip: IpAddr| ip.to_canonical()), url.port_u16().unwrap_or(2379)))
+}
+
+fn addresses(endpoints: &Value) -> Vec<SocketAddr> {
+    let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for subset in list(endpoints, "subsets") {
+        let ports = list(&subset, "ports");
+        let ports = ports.iter().filter_map(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
+        let ips: Vec<IpAddr> =
+            list(&subset, "addresses").iter().filter_map(|a| a.get("ip")?.as_str()?.parse().ok()).collect();
+        all.extend(ports.flat_map(|port| ips.iter().map(move |ip| SocketAddr::new(ip.to_canonical(), port))));
+    }
+    all
+}
+
+/// As Go's `IsGlobalUnicast`: private addresses count, loopback, link-local, multicast and broadcast do not.
+fn is_global_unicast(ip: IpAddr) -> bool {
+    let special = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(special || ip.is_loopback() || ip.is_multicast() || ip.is_unspecified())
+}
+
+/// True for an address of this machine: the kernel then takes it as the source of a way to itself. No packet is sent.
+fn is_own(ip: IpAddr) -> bool {
+    let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let source = || {
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect((ip, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_canonical())
+    };
+    source() == Some(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn allows(address: &str, loopback: Loopback) -> bool {
+        let stores = ["https://127.0.0.1:2379".to_owned(), "https://198.51.100.7:2379".to_owned()];
+        Reach::new(6443, &stores).allows(address.parse().unwrap(), loopback)
+    }
+
+    #[test]
+    fn path_of_a_client_stays_out_of_loopback_and_link_local() {
+        for (address, expect) in [
+            ("192.0.2.1:10250", true),
+            ("10.0.0.1:2379", true),
+            ("[2001:db8::1]:80", true),
+            ("127.0.0.1:80", false),
+            ("127.9.9.9:10250", false),
+            ("[::1]:80", false),
+            ("[::ffff:127.0.0.1]:80", false),
+            ("[::ffff:169.254.169.254]:80", false),
+            ("169.254.169.254:80", false),
+            ("[fe80::1]:80", false),
+            ("0.0.0.0:80", false),
+            ("[::]:80", false),
+            ("[::ffff:0.0.0.0]:80", false),
+            ("224.0.0.1:80", false),
+            ("255.255.255.255:80", false),
+            ("198.51.100.7:2379", false),
+            ("[::ffff:198.51.100.7]:2379", false),
+        ] {
+            assert_eq!(allows(address, Loopback::Refused), expect, "{address}");
+        }
+    }
+
+    #[test]
+    fn kubelet_on_loopback_is_not_the_control_plane() {
+        for (address, expect) in [
+            ("127.0.0.1:10250", true),
+            ("[::ffff:127.0.0.1]:10250", true),
+            ("127.0.0.1:6443", false),
+            ("[::1]:6443", false),
+            ("[::ffff:127.0.0.1]:2379", false),
+            ("169.254.169.254:10250", false),
+        ] {
+            assert_eq!(allows(address, Loopback::Allowed), expect, "{address}");
+        }
+    }
+
+    #[test]
+    fn endpoints_of_the_api_service_are_read() {
+        let endpoints =
+            json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}, {"ip": "x"}], "ports": [{"port": 6443}]}]});
+        assert_eq!(addresses(&endpoints), ["192.0.2.9:6443".parse().unwrap()]);
+        assert!(addresses(&json!({"subsets": [{}, {"addresses": []}]})).is_empty());
+    }
+
+    #[test]
+    fn own_addresses_are_recognised() {
+        assert!(is_own("127.0.0.1".parse().unwrap()));
+        assert!(!is_own("192.0.2.1".parse().unwrap()));
+    }
+}

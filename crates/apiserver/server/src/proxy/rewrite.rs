@@ -1,0 +1,225 @@
+//! Links of a backend's answers, rewritten so that they lead through the proxy again.
+
+use super::html::HtmlRewriter;
+use crate::body::{Body, BodyError};
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt;
+use hyper::body::{Frame, Incoming};
+use std::io::Write;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Where a backend's own paths begin at this server.
+#[derive(Clone, Debug)]
+pub struct Links {
+    /// The path up to the subresource `proxy`, as it was sent.
+    pub prefix: String,
+    /// The backend's `host:port`.
+    pub backend: String,
+    /// The `Host` that the client asked for.
+    pub client: String,
+}
+
+impl Links {
+    /// Returns the URL that a client has to ask for; nothing where it stays as it is.
+    ///
+    /// Relative links work by themselves, and those to other hosts are none of the proxy's business.
+    pub fn rewrite(&self, url: &str) -> Option<String> {
+        let (host, path) = split(url);
+        let here = host.is_none_or(|host| host == self.backend || host == self.client);
+        if !here || !path.starts_with('/') {
+            return None;
+        }
+        let kept = host.filter(|host| *host == self.client).map_or("", |_| url.strip_suffix(path).unwrap_or_default());
+        if path.starts_with(&self.prefix) {
+            return (kept.is_empty() && host.is_some()).then(|| path.to_owned());
+        }
+        Some(format!("{kept}{}{path}", self.prefix))
+    }
+
+    /// Rewrites the answer's `Location`, or the links of an HTML page.
+    pub fn apply(self, response: Response<Incoming>) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        let location = parts.headers.get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if let Some(location) = location {
+            if let Some(Ok(value)) = self.rewrite(&location).map(|url| HeaderValue::from_str(&url)) {
+                parts.headers.insert(LOCATION, value);
+            }
+            return Response::from_parts(parts, plain(body));
+        }
+        let Some(decoder) = decoder(&parts.headers) else { return Response::from_parts(parts, plain(body)) };
+        parts.headers.remove(CONTENT_LENGTH);
+        parts.headers.remove(CONTENT_ENCODING);
+        let rewriter = HtmlRewriter::new(Box::new(move |url: &str| self.rewrite(url)) as Rewrite);
+        let page = Page { body, decoder, rewriter, finished: false };
+        Response::from_parts(parts, page.boxed_unsync())
+    }
+}
+
+fn plain(body: Incoming) -> Body {
+    body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()
+}
+
+/// Host and path of a URL; the path has everything that follows the host.
+fn split(url: &str) -> (Option<&str>, &str) {
+    let scheme = |scheme: &str| !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric());
+    let after = match url.split_once("//") {
+        Some(("", rest)) => rest,
+        Some((before, rest)) if before.strip_suffix(':').is_some_and(scheme) => rest,
+        _ => return (None, url),
+    };
+    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    let (host, path) = after.split_at(end);
+    (Some(host), path)
+}
+
+type Rewrite = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// How the bytes of a page are packed.
+enum Decoder {
+    Plain,
+    Gzip(MultiGzDecoder<Vec<u8>>),
+}
+
+/// A decoder for pages whose links can be rewritten; nothing for everything else.
+fn decoder(headers: &HeaderMap) -> Option<Decoder> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    match text(CONTENT_ENCODING) {
+        _ if !media_type.eq_ignore_ascii_case("text/html") => None,
+        "" | "identity" => Some(Decoder::Plain),
+        "gzip" => Some(Decoder::Gzip(MultiGzDecoder::new(Vec::new()))),
+        _ => None,
+    }
+}
+
+impl Decoder {
+    fn push(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        match self {
+            Decoder::Plain => Ok(bytes.to_vec()),
+            Decoder::Gzip(gzip) => {
+                gzip.write_all(bytes)?;
+                Ok(std::mem::take(gzip.get_mut()))
+            }
+        }
+    }
+
+    fn finish(&mut self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Decoder::Plain => Ok(Vec::new()),
+            Decoder::Gzip(gzip) => {
+                gzip.try_finish()?;
+                Ok(std::mem::take(gzip.get_mut()))
+            }
+        }
+    }
+}
+
+/// A page whose links are rewritten while it passes.
+struct Page {
+    body: Incoming,
+    decoder: Decoder,
+    rewriter: HtmlRewriter<Rewrite>,
+    finished: bool,
+}
+
+impl hyper::body::Body for Page {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let page = self.get_mut();
+        loop {
+            if page.finished {
+                return Poll::Ready(None);
+            }
+            let out = match std::task::ready!(Pin::new(&mut page.body).poll_frame(cx)) {
+                Some(Err(error)) => return Poll::Ready(Some(Err(Box::new(error)))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => page.decoder.push(&data).map(|plain| page.rewriter.push(&plain)),
+                    Err(_) => continue,
+                },
+                None => {
+                    page.finished = true;
+                    page.decoder.finish().map(|plain| {
+                        let mut last = page.rewriter.push(&plain);
+                        last.extend(page.rewriter.finish());
+                        last
+                    })
+                }
+            };
+            match out {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes.into())))),
+                Err(error) => {
+                    page.finished = true;
+                    return Poll::Ready(Some(Err(Box::new(error))));
+                }
+            }
+        }
+    }
+}
+
+/// A path that can stand in an attribute of a page.
+pub fn quotable(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            '"' | '\'' | '<' | '>' | '`' | '&' => out.push_str(&format!("%{:02X}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_the_backend_lead_through_the_proxy() {
+        let links = Links {
+            prefix: "/api/v1/namespaces/d/pods/p/proxy".into(),
+            backend: "10.0.0.9:80".into(),
+            client: "localhost:8001".into(),
+        };
+        for (url, expect) in [
+            ("/x?y#z", Some("/api/v1/namespaces/d/pods/p/proxy/x?y#z")),
+            ("/", Some("/api/v1/namespaces/d/pods/p/proxy/")),
+            ("http://10.0.0.9:80/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
+            ("//10.0.0.9:80/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
+            ("http://localhost:8001/x", Some("http://localhost:8001/api/v1/namespaces/d/pods/p/proxy/x")),
+            ("/api/v1/namespaces/d/pods/p/proxy/x", None),
+            ("http://10.0.0.9:80/api/v1/namespaces/d/pods/p/proxy/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
+            ("http://example.com/x", None),
+            ("//example.com/x", None),
+            ("x", None),
+            ("x//y", None),
+            ("?a=http://10.0.0.9:80/x", None),
+            ("http://10.0.0.9:80", None),
+            ("", None),
+        ] {
+            assert_eq!(links.rewrite(url).as_deref(), expect, "{url}");
+        }
+    }
+
+    #[test]
+    fn only_html_is_looked_at() {
+        let check = |content_type: &'static str, encoding: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            decoder(&headers).is_some()
+        };
+        assert!(check("text/html; charset=utf-8", "") && check("Text/HTML", "gzip"));
+        assert!(!check("text/plain", "") && !check("text/html", "br"));
+    }
+
+    #[test]
+    fn prefix_ends_no_attribute() {
+        assert_eq!(quotable("/a\"b'<&"), "/a%22b%27%3C%26");
+    }
+}

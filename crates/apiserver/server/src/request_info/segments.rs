@@ -1,0 +1,112 @@
+//! A path as it was sent, cut at its slashes.
+//!
+//! As in Go, an escaped slash separates segments too. Each segment remembers where it ends in the path as sent, so that a
+//! proxy can pass on exactly what follows its subresource, whatever the names before it look like.
+
+use super::BadPath;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What a segment of a URL can't hold as it is.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
+
+/// The segments of a path, without the empty ones at its two ends.
+pub struct Segments<'a> {
+    raw: &'a str,
+    /// The whole path, decoded.
+    pub path: String,
+    words: Vec<String>,
+    ends: Vec<usize>,
+}
+
+impl<'a> Segments<'a> {
+    /// Decodes a path.
+    ///
+    /// # Errors
+    /// A broken escape, bytes that are not UTF-8, or a NUL.
+    pub fn read(raw: &'a str) -> Result<Self, BadPath> {
+        let path = decode(raw)?;
+        let (mut words, mut ends) = (Vec::new(), Vec::new());
+        for (start, end) in cut(raw) {
+            words.push(decode(raw.get(start..end).unwrap_or_default())?);
+            ends.push(end);
+        }
+        if words.first().is_some_and(String::is_empty) {
+            words.remove(0);
+            ends.remove(0);
+        }
+        if words.last().is_some_and(String::is_empty) {
+            words.pop();
+            ends.pop();
+        }
+        Ok(Segments { raw, path, words, ends })
+    }
+
+    /// The decoded segments.
+    pub fn words(&self) -> Vec<&str> {
+        self.words.iter().map(String::as_str).collect()
+    }
+
+    /// What follows the segment `at`, as sent: empty, or with its leading slash.
+    pub fn after(&self, at: usize) -> String {
+        let rest = self.ends.get(at).and_then(|end| self.raw.get(*end..)).unwrap_or_default();
+        match separator(rest) {
+            3 => format!("/{}", rest.get(3..).unwrap_or_default()),
+            _ => rest.to_owned(),
+        }
+    }
+
+    /// Refuses `.` and `..`, and empty segments among the first `count`: the others belong to a backend.
+    pub fn expect_clean(&self, count: usize) -> Result<(), BadPath> {
+        let dots = self.words.iter().any(|word| matches!(word.as_str(), "." | ".."));
+        let empty = self.words.iter().take(count).any(String::is_empty);
+        if dots || empty { Err(BadPath::Unclean(clean(&self.words))) } else { Ok(()) }
+    }
+}
+
+/// Start and end of each segment.
+fn cut(raw: &str) -> Vec<(usize, usize)> {
+    let (mut all, mut start, mut at) = (Vec::new(), 0, 0);
+    while at < raw.len() {
+        match raw.get(at..).map_or(0, separator) {
+            0 => at += 1,
+            length => {
+                all.push((start, at));
+                at += length;
+                start = at;
+            }
+        }
+    }
+    all.push((start, raw.len()));
+    all
+}
+
+/// The length of the slash that `text` starts with, plain or escaped; 0 where there is none.
+fn separator(text: &str) -> usize {
+    let escaped = text.get(..3).is_some_and(|escape| escape.eq_ignore_ascii_case("%2f"));
+    if text.starts_with('/') { 1 } else { 3 * usize::from(escaped) }
+}
+
+fn decode(raw: &str) -> Result<String, BadPath> {
+    let bytes = raw.as_bytes();
+    let broken = bytes.iter().enumerate().any(|(at, b)| {
+        *b == b'%' && !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+    });
+    if broken {
+        return Err(BadPath::Malformed);
+    }
+    let text = percent_decode_str(raw).decode_utf8().map_err(|_| BadPath::Malformed)?.into_owned();
+    if text.contains('\0') { Err(BadPath::Malformed) } else { Ok(text) }
+}
+
+/// The path without `.` and empty segments, `..` resolved, ready for a `Location`.
+fn clean(words: &[String]) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    for word in words {
+        match word.as_str() {
+            "" | "." => {}
+            ".." => drop(out.pop()),
+            word => out.push(word),
+        }
+    }
+    out.iter().map(|word| format!("/{}", utf8_percent_encode(word, ESCAPED))).collect()
+}

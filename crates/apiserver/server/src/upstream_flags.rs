@@ -1,0 +1,233 @@
+//! Flags of the stock API server that this one does not implement.
+
+use base_cli::Unsupported;
+
+const NO_AUDIT: &str = "there is no audit log";
+const NO_AGGREGATION: &str = "there is no aggregation layer";
+const NO_PEERS: &str = "requests are not passed on to other API servers";
+const NO_JWT: &str = "tokens of other issuers are not accepted";
+const NO_GATES: &str = "what is implemented is on, and versions are not emulated";
+const NO_METRICS_FILTER: &str = "all metrics are shown as they are";
+const NO_ELECTION: &str = "there is no coordinated leader election";
+const LOG_STREAM: &str = "log lines go to standard error one by one";
+const FIXED_CACHE: &str = "the watch cache keeps all objects and the latest changes of each kind";
+
+/// Flags of the stock component that are not implemented.
+pub const UPSTREAM_FLAGS: &[Unsupported] = &[
+    Unsupported::refused("admission-control", &[""], "it is replaced by --enable-admission-plugins"),
+    Unsupported::refused(
+        "admission-control-config-file",
+        &[""],
+        "plugins take no configuration, so its rules would not be enforced",
+    ),
+    Unsupported::no_effect("aggregator-reject-forwarding-redirect", NO_AGGREGATION),
+    Unsupported::no_effect("allow-metric-labels", NO_METRICS_FILTER),
+    Unsupported::no_effect("allow-metric-labels-manifest", NO_METRICS_FILTER),
+    Unsupported::refused(
+        "allow-privileged",
+        &["true"],
+        "privileged containers are limited by Pod Security, not by a flag",
+    ),
+    Unsupported::no_effect("apiserver-count", "endpoints of the Service kubernetes are not counted"),
+    Unsupported::no_effect("audit-log-batch-buffer-size", NO_AUDIT),
+    Unsupported::no_effect("audit-log-batch-max-size", NO_AUDIT),
+    Unsupported::no_effect("audit-log-batch-max-wait", NO_AUDIT),
+    Unsupported::no_effect("audit-log-batch-throttle-burst", NO_AUDIT),
+    Unsupported::no_effect("audit-log-batch-throttle-enable", NO_AUDIT),
+    Unsupported::no_effect("audit-log-batch-throttle-qps", NO_AUDIT),
+    Unsupported::no_effect("audit-log-compress", NO_AUDIT),
+    Unsupported::no_effect("audit-log-format", NO_AUDIT),
+    Unsupported::no_effect("audit-log-maxage", NO_AUDIT),
+    Unsupported::no_effect("audit-log-maxbackup", NO_AUDIT),
+    Unsupported::no_effect("audit-log-maxsize", NO_AUDIT),
+    Unsupported::no_effect("audit-log-mode", NO_AUDIT),
+    Unsupported::refused("audit-log-path", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::no_effect("audit-log-truncate-enabled", NO_AUDIT),
+    Unsupported::no_effect("audit-log-truncate-max-batch-size", NO_AUDIT),
+    Unsupported::no_effect("audit-log-truncate-max-event-size", NO_AUDIT),
+    Unsupported::no_effect("audit-log-version", NO_AUDIT),
+    Unsupported::refused("audit-policy-file", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::no_effect("audit-webhook-batch-buffer-size", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-initial-backoff", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-max-size", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-max-wait", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-throttle-burst", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-throttle-enable", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-batch-throttle-qps", NO_AUDIT),
+    Unsupported::refused("audit-webhook-config-file", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::no_effect("audit-webhook-initial-backoff", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-mode", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-truncate-enabled", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-truncate-max-batch-size", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-truncate-max-event-size", NO_AUDIT),
+    Unsupported::no_effect("audit-webhook-version", NO_AUDIT),
+    Unsupported::no_effect("authentication-token-webhook-cache-ttl", "there is no token webhook"),
+    Unsupported::refused(
+        "authentication-token-webhook-config-file",
+        &[""],
+        "there is no token webhook, so its tokens would be refused",
+    ),
+    Unsupported::no_effect("authentication-token-webhook-version", "there is no token webhook"),
+    Unsupported::refused("authorization-config", &[""], "authorisers are given by --authorization-mode only"),
+    Unsupported::refused("authorization-policy-file", &[""], "there is no ABAC authoriser"),
+    Unsupported::no_effect("authorization-webhook-cache-authorized-ttl", "there is no authorisation webhook"),
+    Unsupported::no_effect("authorization-webhook-cache-unauthorized-ttl", "there is no authorisation webhook"),
+    Unsupported::refused("authorization-webhook-config-file", &[""], "there is no authorisation webhook"),
+    Unsupported::no_effect("authorization-webhook-version", "there is no authorisation webhook"),
+    Unsupported::no_effect("cert-dir", "no certificate is made; --tls-cert-file gives it"),
+    Unsupported::no_effect("contention-profiling", "there are no profiles"),
+    Unsupported::no_effect("coordinated-leadership-lease-duration", NO_ELECTION),
+    Unsupported::no_effect("coordinated-leadership-renew-deadline", NO_ELECTION),
+    Unsupported::no_effect("coordinated-leadership-retry-period", NO_ELECTION),
+    Unsupported::no_effect(
+        "cors-allowed-origins",
+        "answers carry no CORS headers, so browsers refuse scripts of other origins",
+    ),
+    Unsupported::no_effect("debug-socket-path", "there are no profiles"),
+    Unsupported::no_effect("default-not-ready-toleration-seconds", "pods tolerate a node that is not ready for 300 s"),
+    Unsupported::no_effect(
+        "default-unreachable-toleration-seconds",
+        "pods tolerate a node that is unreachable for 300 s",
+    ),
+    Unsupported::no_effect("default-watch-cache-size", FIXED_CACHE),
+    Unsupported::no_effect("delete-collection-workers", "32 objects of a collection are deleted at once"),
+    Unsupported::no_effect("disabled-metrics", NO_METRICS_FILTER),
+    Unsupported::no_effect("egress-selector-config-file", "connections to nodes, pods and services are direct"),
+    Unsupported::no_effect("emulated-version", NO_GATES),
+    Unsupported::no_effect("emulation-forward-compatible", NO_GATES),
+    Unsupported::no_effect("enable-aggregator-routing", NO_AGGREGATION),
+    Unsupported::refused("enable-garbage-collector", &["true"], "finalizers of the garbage collector are always set"),
+    Unsupported::no_effect("enable-logs-handler", "the path /logs is not served"),
+    Unsupported::no_effect(
+        "enable-priority-and-fairness",
+        "requests are classified but share one queue, which --max-requests-inflight limits",
+    ),
+    Unsupported::refused("encryption-provider-config", &[""], "objects would be stored unencrypted"),
+    Unsupported::no_effect("encryption-provider-config-automatic-reload", "objects are stored unencrypted"),
+    Unsupported::no_effect(
+        "endpoint-reconciler-type",
+        "each server writes its own address into the endpoints of the Service kubernetes",
+    ),
+    Unsupported::no_effect("etcd-count-metric-poll-period", "objects are counted in the watch cache"),
+    Unsupported::no_effect("etcd-db-metric-poll-interval", "the store shows its size on its own metrics page"),
+    Unsupported::no_effect("etcd-healthcheck-timeout", "the store has 2 s to answer a health check"),
+    Unsupported::no_effect("etcd-readycheck-timeout", "the store has 2 s to answer a health check"),
+    Unsupported::refused("etcd-servers-overrides", &[""], "all objects go to the store of --etcd-servers"),
+    Unsupported::no_effect("feature-gates", NO_GATES),
+    Unsupported::no_effect("goaway-chance", "connections are not closed to spread clients"),
+    Unsupported::no_effect("kubelet-port", "the port is taken from the node's status"),
+    Unsupported::no_effect("kubelet-read-only-port", "kubelets are asked over TLS only"),
+    Unsupported::no_effect("kubelet-timeout", "a connection to a kubelet has 5 s"),
+    Unsupported::no_effect("kubernetes-service-node-port", "the Service kubernetes has a cluster IP only"),
+    Unsupported::no_effect("lease-reuse-duration-seconds", "leases of events are shared for 60 s"),
+    Unsupported::no_effect("livez-grace-period", "/livez does not wait for what happens at start"),
+    Unsupported::no_effect("log-flush-frequency", LOG_STREAM),
+    Unsupported::no_effect("log-json-info-buffer-size", LOG_STREAM),
+    Unsupported::no_effect("log-json-split-stream", LOG_STREAM),
+    Unsupported::no_effect("log-text-info-buffer-size", LOG_STREAM),
+    Unsupported::no_effect("log-text-split-stream", LOG_STREAM),
+    Unsupported::no_effect("max-connection-bytes-per-sec", "streams to pods are not slowed down"),
+    Unsupported::no_effect("min-compatibility-version", NO_GATES),
+    Unsupported::no_effect("min-request-timeout", "watches without a timeout end after 30 to 60 minutes"),
+    Unsupported::refused("oidc-ca-file", &[""], NO_JWT),
+    Unsupported::refused("oidc-client-id", &[""], NO_JWT),
+    Unsupported::no_effect("oidc-groups-claim", NO_JWT),
+    Unsupported::no_effect("oidc-groups-prefix", NO_JWT),
+    Unsupported::refused("oidc-issuer-url", &[""], NO_JWT),
+    Unsupported::no_effect("oidc-required-claim", NO_JWT),
+    Unsupported::no_effect("oidc-signing-algs", NO_JWT),
+    Unsupported::no_effect("oidc-username-claim", NO_JWT),
+    Unsupported::no_effect("oidc-username-prefix", NO_JWT),
+    Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
+    Unsupported::no_effect("peer-advertise-port", NO_PEERS),
+    Unsupported::no_effect("peer-ca-file", NO_PEERS),
+    Unsupported::no_effect("permit-address-sharing", "the port is not shared"),
+    Unsupported::no_effect("permit-port-sharing", "the port is not shared"),
+    Unsupported::no_effect("profiling", "there are no profiles"),
+    Unsupported::no_effect("proxy-client-cert-file", NO_AGGREGATION),
+    Unsupported::no_effect("proxy-client-key-file", NO_AGGREGATION),
+    Unsupported::no_effect("runtime-config", "the stable versions are served, and no others"),
+    Unsupported::no_effect("runtime-config-emulation-forward-compatible", NO_GATES),
+    Unsupported::no_effect(
+        "send-retry-after-while-not-ready-once",
+        "requests are answered as soon as the port is open",
+    ),
+    Unsupported::refused("service-account-lookup", &["true"], "objects that tokens are bound to are always looked up"),
+    Unsupported::refused(
+        "service-account-signing-endpoint",
+        &[""],
+        "tokens are signed with --service-account-signing-key-file",
+    ),
+    Unsupported::no_effect("show-hidden-metrics-for-version", NO_METRICS_FILTER),
+    Unsupported::no_effect("shutdown-send-retry-after", "requests during shutdown are answered as usual"),
+    Unsupported::no_effect("shutdown-watch-termination-grace-period", "watches end when the server stops to listen"),
+    Unsupported::refused("storage-backend", &["", "etcd3"], "the store speaks etcd v3"),
+    Unsupported::no_effect("storage-initialization-timeout", "the server waits for the store as long as it takes"),
+    Unsupported::refused(
+        "storage-media-type",
+        &["", "application/vnd.kubernetes.protobuf"],
+        "objects are stored as protobuf",
+    ),
+    Unsupported::refused("strict-transport-security-directives", &[""], "answers carry no such header"),
+    Unsupported::refused("tls-curve-preferences", &[""], "the key exchange groups can't be chosen"),
+    Unsupported::refused("tls-sni-cert-key", &[""], "one certificate is served for all names"),
+    Unsupported::no_effect("tracing-config-file", "no traces are sent"),
+    Unsupported::no_effect("vmodule", "the log level is the same for all modules; -v sets it"),
+    Unsupported::no_effect("watch-cache", "reads always come from the watch cache, brought up to the store's revision"),
+    Unsupported::no_effect("watch-cache-sizes", FIXED_CACHE),
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ServerOptions;
+    use base_cli::{Treatment, Verdict};
+    use clap::CommandFactory;
+
+    #[test]
+    fn settings_that_protect_are_not_ignored() {
+        for name in [
+            "admission-control-config-file",
+            "audit-log-path",
+            "audit-policy-file",
+            "audit-webhook-config-file",
+            "authorization-config",
+            "encryption-provider-config",
+            "tls-sni-cert-key",
+        ] {
+            let setting = UPSTREAM_FLAGS.iter().find(|setting| setting.name == name).unwrap();
+            assert!(matches!(setting.judge(name, "/etc/x"), Verdict::Stop(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn flag_is_either_implemented_or_listed() {
+        let command = ServerOptions::command();
+        for setting in UPSTREAM_FLAGS {
+            let implemented = command.get_arguments().any(|argument| argument.get_long() == Some(setting.name));
+            assert!(!implemented, "{} is implemented and listed", setting.name);
+        }
+        assert!(UPSTREAM_FLAGS.windows(2).all(|pair| pair[0].name < pair[1].name), "the table is not sorted");
+    }
+
+    #[test]
+    fn flags_of_the_usual_installers_stop_nothing() {
+        for (name, value) in [
+            ("allow-privileged", "true"),
+            ("enable-aggregator-routing", "true"),
+            ("egress-selector-config-file", "/x"),
+            ("profiling", "false"),
+            ("proxy-client-cert-file", "/x"),
+            ("storage-backend", "etcd3"),
+            ("feature-gates", "JobTrackingWithFinalizers=true"),
+            ("runtime-config", "api/all=true"),
+            ("service-account-lookup", "true"),
+            ("cert-dir", "/x"),
+        ] {
+            let setting = UPSTREAM_FLAGS.iter().find(|setting| setting.name == name).unwrap();
+            let stops = matches!(setting.judge(name, value), Verdict::Stop(_));
+            assert!(!stops || matches!(setting.treatment, Treatment::NoEffect), "{name}={value}");
+        }
+    }
+}

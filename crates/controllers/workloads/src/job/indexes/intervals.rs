@@ -1,0 +1,143 @@
+//! Sets of indexes as sorted runs: a Job of 100,000 completions that go one after the other is a single run.
+
+use std::fmt;
+
+/// A set of indexes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intervals {
+    /// First and last index of each run, ascending; runs neither overlap nor touch.
+    runs: Vec<(usize, usize)>,
+}
+
+impl Intervals {
+    /// Reads the form of the status, such as `0-2,5`, up to a bound. What is no number is left out.
+    pub fn parse(text: &str, total: usize) -> Self {
+        let Some(last) = total.checked_sub(1) else { return Self::default() };
+        let runs = text.split(',').filter_map(|part| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            let (from, to) = (from.parse().ok()?, to.parse::<usize>().ok()?.min(last));
+            (from <= to).then_some((from, to))
+        });
+        Self::joined(runs.collect())
+    }
+
+    fn joined(mut runs: Vec<(usize, usize)>) -> Self {
+        runs.sort_unstable();
+        let mut joined: Vec<(usize, usize)> = Vec::with_capacity(runs.len());
+        for (from, to) in runs {
+            match joined.last_mut() {
+                Some((_, end)) if from <= end.saturating_add(1) => *end = to.max(*end),
+                _ => joined.push((from, to)),
+            }
+        }
+        Self { runs: joined }
+    }
+
+    /// How many indexes are in the set.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|(from, to)| to - from + 1).sum()
+    }
+
+    /// Whether the set has no index.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether the set has an index.
+    pub fn contains(&self, index: usize) -> bool {
+        let after = self.runs.partition_point(|(from, _)| *from <= index);
+        self.runs.get(..after).and_then(<[_]>::last).is_some_and(|(_, to)| index <= *to)
+    }
+
+    /// The indexes of either set.
+    pub fn union(&self, other: &Self) -> Self {
+        Self::joined(self.runs.iter().chain(&other.runs).copied().collect())
+    }
+
+    /// The indexes of this set that the other one lacks.
+    pub fn minus(&self, other: &Self) -> Self {
+        let mut runs = Vec::new();
+        let mut rest = other.runs.iter().peekable();
+        for (mut from, to) in self.runs.iter().copied() {
+            while rest.next_if(|(_, end)| *end < from).is_some() {}
+            for (start, end) in rest.clone().take_while(|(start, _)| *start <= to) {
+                if from < *start {
+                    runs.push((from, start - 1));
+                }
+                from = end + 1;
+            }
+            if from <= to {
+                runs.push((from, to));
+            }
+        }
+        Self { runs }
+    }
+
+    /// The indexes below `total` that the set lacks, ascending.
+    pub fn gaps(self, total: usize) -> impl Iterator<Item = usize> {
+        let ends = self.runs.into_iter().chain([(total, total)]);
+        let gaps = ends.scan(0, |next, (from, to)| {
+            let gap = *next..from;
+            *next = to + 1;
+            Some(gap)
+        });
+        gaps.flatten().take_while(move |index| *index < total)
+    }
+}
+
+impl FromIterator<usize> for Intervals {
+    fn from_iter<I: IntoIterator<Item = usize>>(indexes: I) -> Self {
+        Self::joined(indexes.into_iter().map(|index| (index, index)).collect())
+    }
+}
+
+/// Writes `0,2,3` or `0-2`: three and more in a row become a range.
+impl fmt::Display for Intervals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (from, to)) in self.runs.iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            match to - from {
+                0 => write!(f, "{comma}{from}")?,
+                1 => write!(f, "{comma}{from},{to}")?,
+                _ => write!(f, "{comma}{from}-{to}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &[usize]) -> Intervals {
+        list.iter().copied().collect()
+    }
+
+    #[test]
+    fn sets_round_trip() {
+        for (list, text) in
+            [(vec![], ""), (vec![0, 2, 3], "0,2,3"), (vec![0, 1, 2], "0-2"), (vec![1, 3, 4, 5, 9], "1,3-5,9")]
+        {
+            assert_eq!(set(&list).to_string(), text);
+            assert_eq!(Intervals::parse(text, 10), set(&list), "{text}");
+            assert_eq!(set(&list).len(), list.len(), "{text}");
+        }
+        assert_eq!(Intervals::parse("0-100,x,7-5,200", 3), set(&[0, 1, 2]));
+        assert_eq!(Intervals::parse("0-5", 0), Intervals::default());
+    }
+
+    #[test]
+    fn set_operations_agree_with_single_indexes() {
+        let cases: [&[usize]; 6] = [&[], &[0], &[0, 1, 2, 7], &[1, 3, 5, 7, 9], &[2, 3, 4, 5, 6], &[9]];
+        for (a, b) in cases.iter().flat_map(|a| cases.iter().map(move |b| (*a, *b))) {
+            let all = |test: &dyn Fn(&usize) -> bool| (0..10).filter(|i| test(i)).collect::<Vec<_>>();
+            let (x, y) = (set(a), set(b));
+            assert_eq!(x.union(&y), set(&all(&|i| a.contains(i) || b.contains(i))), "{a:?} {b:?}");
+            assert_eq!(x.minus(&y), set(&all(&|i| a.contains(i) && !b.contains(i))), "{a:?} {b:?}");
+            assert_eq!(all(&|i| x.contains(*i)), a, "{a:?}");
+            assert_eq!(x.clone().gaps(10).collect::<Vec<_>>(), all(&|i| !a.contains(i)), "{a:?}");
+            assert_eq!(x.gaps(3).collect::<Vec<_>>(), (0..3).filter(|i| !a.contains(i)).collect::<Vec<_>>(), "{a:?}");
+        }
+    }
+}

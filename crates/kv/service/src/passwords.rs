@@ -1,0 +1,83 @@
+//! Hashing of passwords: costs time by design, so it has threads of its own, and not more of it is taken on than they can do.
+
+use kv_machine::Refusal;
+use std::num::NonZero;
+use std::sync::Arc;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Passwords that may wait for their turn. With a cost of 10 a processor does about 15 of them in a second.
+const WAITING: usize = 128;
+
+/// Hashes passwords and compares them with hashes.
+pub(crate) struct Passwords {
+    cost: u32,
+    places: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+    /// The hash that stands for that of a user without one.
+    decoy: OnceCell<String>,
+}
+
+impl Passwords {
+    pub fn new(cost: u32) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (places, turns) = (Arc::new(Semaphore::new(threads + WAITING)), Arc::new(Semaphore::new(threads)));
+        Passwords { cost, places, turns, decoy: OnceCell::new() }
+    }
+
+    /// Returns a password as it is stored.
+    pub async fn hash(&self, password: String) -> Result<String, Refusal> {
+        let cost = self.cost;
+        self.work(move || bcrypt::hash(password, cost)).await?.map_err(|error| {
+            tracing::error!(%error, "a password can't be hashed");
+            Refusal::Stopped
+        })
+    }
+
+    /// Compares a password with the stored one. It takes as long where there is none, so that time does not show who is a user.
+    pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, Refusal> {
+        let known = stored.is_some();
+        let decoy = self.decoy.get_or_try_init(|| self.hash(String::new())).await?;
+        let stored = stored.unwrap_or_else(|| decoy.clone());
+        let same = self.work(move || bcrypt::verify(password, &stored).unwrap_or(false)).await?;
+        Ok(same && known)
+    }
+
+    async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+        let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::TooManyRequests)?;
+        let turn = self.turns.clone().acquire_owned().await.map_err(|_| Refusal::Stopped)?;
+        // Work goes on where its client has gone, so it keeps its place and its turn.
+        let done = tokio::task::spawn_blocking(move || {
+            let _kept = (place, turn);
+            work()
+        });
+        done.await.map_err(|_| Refusal::Stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use futures::future::join_all;
+
+    #[tokio::test]
+    async fn only_the_right_password_of_a_user_fits() {
+        let passwords = Passwords::new(4);
+        let stored = Some(passwords.hash("right".to_owned()).await.unwrap());
+        for (password, stored, fits) in
+            [("right", stored.clone(), true), ("wrong", stored, false), ("", None, false), ("right", None, false)]
+        {
+            assert_eq!(passwords.fits(password.to_owned(), stored).await.unwrap(), fits, "{password}");
+        }
+    }
+
+    #[tokio::test]
+    async fn passwords_beyond_the_queue_are_refused() {
+        let passwords = Passwords::new(4);
+        let places = passwords.places.available_permits();
+        let hashed = join_all((0..places + 50).map(|_| passwords.hash("x".to_owned()))).await;
+        let refused = hashed.iter().filter(|hashed| matches!(hashed, Err(Refusal::TooManyRequests))).count();
+        assert!((1..=50).contains(&refused), "{refused} of {}", places + 50);
+        assert_eq!(passwords.places.available_permits(), places, "all places are free again");
+    }
+}

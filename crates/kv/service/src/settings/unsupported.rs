@@ -1,0 +1,170 @@
+//! Flags of etcd's that are known and not implemented.
+
+use anyhow::{Result, bail};
+use base_cli::{Unsupported, Verdict};
+
+const OUT: &str = "starting without it would let in clients or members that it keeps out";
+const ONE: &str = "a member shows the certificate of --peer-cert-file to the others";
+const DISC: &str = "the member would begin a cluster of its own instead of joining the one that discovery names";
+
+/// Flags of etcd 3.4 to 3.6 that are not implemented.
+pub const UPSTREAM_FLAGS: &[Unsupported] = &[
+    Unsupported::refused("cipher-suites", &[""], OUT),
+    Unsupported::refused("client-crl-file", &[""], OUT),
+    Unsupported::refused("peer-crl-file", &[""], OUT),
+    Unsupported::refused("peer-cert-allowed-hostname", &[""], OUT),
+    Unsupported::refused("client-cert-allowed-hostname", &[""], OUT),
+    Unsupported::refused("host-whitelist", &["", "*"], OUT),
+    Unsupported::refused("peer-client-cert-file", &[""], ONE),
+    Unsupported::refused("peer-client-key-file", &[""], ONE),
+    Unsupported::refused("discovery", &[""], DISC),
+    Unsupported::refused("discovery-srv", &[""], DISC),
+    Unsupported::refused("discovery-endpoints", &[""], DISC),
+    Unsupported::refused("discovery-token", &[""], DISC),
+    Unsupported::refused(
+        "proxy",
+        &["", "off"],
+        "a member serves by itself, and starting one where a proxy is meant would begin a cluster",
+    ),
+    Unsupported::no_effect("backend-batch-interval", "writes go to the engine as the log's batches"),
+    Unsupported::no_effect("backend-batch-limit", "writes go to the engine as the log's batches"),
+    Unsupported::no_effect("backend-bbolt-freelist-type", "the engine is not bbolt"),
+    Unsupported::no_effect("bootstrap-defrag-threshold-megabytes", "files shrink while serving"),
+    Unsupported::no_effect("client-cert-file", "only etcd's JSON gateway uses it, and there is none"),
+    Unsupported::no_effect("client-key-file", "only etcd's JSON gateway uses it, and there is none"),
+    Unsupported::no_effect("compaction-batch-limit", "compaction takes steps of at most 5 ms"),
+    Unsupported::no_effect(
+        "compaction-sleep-interval",
+        "compaction takes steps of at most 5 ms and lets others work in between",
+    ),
+    Unsupported::no_effect("cors", "no page allows other origins, so browsers keep all of them out"),
+    Unsupported::no_effect("discovery-cacert", "there is no discovery"),
+    Unsupported::no_effect("discovery-cert", "there is no discovery"),
+    Unsupported::no_effect("discovery-dial-timeout", "there is no discovery"),
+    Unsupported::no_effect("discovery-fallback", "there is no discovery to fall back from"),
+    Unsupported::no_effect("discovery-insecure-skip-tls-verify", "there is no discovery"),
+    Unsupported::no_effect("discovery-insecure-transport", "there is no discovery"),
+    Unsupported::no_effect("discovery-keepalive-time", "there is no discovery"),
+    Unsupported::no_effect("discovery-keepalive-timeout", "there is no discovery"),
+    Unsupported::no_effect("discovery-key", "there is no discovery"),
+    Unsupported::no_effect("discovery-password", "there is no discovery"),
+    Unsupported::no_effect("discovery-proxy", "there is no discovery"),
+    Unsupported::no_effect("discovery-request-timeout", "there is no discovery"),
+    Unsupported::no_effect("discovery-srv-name", "there is no discovery"),
+    Unsupported::no_effect("discovery-user", "there is no discovery"),
+    Unsupported::no_effect("distributed-tracing-address", "there are no traces"),
+    Unsupported::no_effect("distributed-tracing-instance-id", "there are no traces"),
+    Unsupported::no_effect("distributed-tracing-sampling-rate", "there are no traces"),
+    Unsupported::no_effect("distributed-tracing-service-name", "there are no traces"),
+    Unsupported::no_effect("downgrade-check-time", "no older version reads these folders"),
+    Unsupported::no_effect("enable-distributed-tracing", "there are no traces"),
+    Unsupported::no_effect("enable-grpc-gateway", "there is no JSON gateway: clients speak gRPC"),
+    Unsupported::no_effect("enable-log-rotation", "logs go to standard error and are rotated by who keeps them"),
+    Unsupported::no_effect("enable-pprof", "there are no Go profiles"),
+    Unsupported::no_effect("enable-v2", "the v2 API ended with etcd 3.6"),
+    Unsupported::no_effect("experimental-bootstrap-defrag-threshold-megabytes", "files shrink while serving"),
+    Unsupported::no_effect("experimental-compaction-batch-limit", "compaction takes steps of at most 5 ms"),
+    Unsupported::no_effect(
+        "experimental-compaction-sleep-interval",
+        "compaction takes steps of at most 5 ms and lets others work in between",
+    ),
+    Unsupported::no_effect("experimental-distributed-tracing-address", "there are no traces"),
+    Unsupported::no_effect("experimental-distributed-tracing-instance-id", "there are no traces"),
+    Unsupported::no_effect("experimental-distributed-tracing-sampling-rate", "there are no traces"),
+    Unsupported::no_effect("experimental-distributed-tracing-service-name", "there are no traces"),
+    Unsupported::no_effect("experimental-downgrade-check-time", "no older version reads these folders"),
+    Unsupported::no_effect("experimental-enable-distributed-tracing", "there are no traces"),
+    Unsupported::no_effect(
+        "experimental-enable-lease-checkpoint",
+        "the time that leases have left is always checkpointed",
+    ),
+    Unsupported::no_effect(
+        "experimental-enable-lease-checkpoint-persist",
+        "the time that leases have left is always checkpointed",
+    ),
+    Unsupported::no_effect("experimental-memory-mlock", "the state in memory is not mapped from a file"),
+    Unsupported::no_effect(
+        "experimental-peer-skip-client-san-verification",
+        "a member's certificate is held against its peer URL, not against the address that it calls from",
+    ),
+    Unsupported::no_effect(
+        "experimental-snapshot-catchup-entries",
+        "as many entries as --snapshot-count are kept for followers, 5,000 at most",
+    ),
+    Unsupported::no_effect("experimental-stop-grpc-service-on-defrag", "defragmentation goes on beside requests"),
+    Unsupported::no_effect(
+        "experimental-txn-mode-write-with-shared-buffer",
+        "reads come from memory, without a buffer to share",
+    ),
+    Unsupported::no_effect("grpc-keepalive-min-time", "clients may ping as often as they want to"),
+    Unsupported::no_effect(
+        "initial-election-tick-advance",
+        "the first election waits for the election timeout, as every other does",
+    ),
+    Unsupported::no_effect("log-outputs", "logs go to standard error"),
+    Unsupported::no_effect("log-rotation-config-json", "logs go to standard error and are rotated by who keeps them"),
+    Unsupported::no_effect("logger", "there is one logger"),
+    Unsupported::no_effect("max-snapshots", "the state is no file of snapshots: there is nothing to keep several of"),
+    Unsupported::no_effect("max-wals", "the log is cut after each --snapshot-count entries"),
+    Unsupported::no_effect("memory-mlock", "the state in memory is not mapped from a file"),
+    Unsupported::no_effect(
+        "peer-skip-client-san-verification",
+        "a member's certificate is held against its peer URL, not against the address that it calls from",
+    ),
+    Unsupported::no_effect("pre-vote", "a member always asks the others before it stands for election"),
+    Unsupported::no_effect("proxy-dial-timeout", "there is no v2 proxy"),
+    Unsupported::no_effect("proxy-failure-wait", "there is no v2 proxy"),
+    Unsupported::no_effect("proxy-read-timeout", "there is no v2 proxy"),
+    Unsupported::no_effect("proxy-refresh-interval", "there is no v2 proxy"),
+    Unsupported::no_effect("proxy-write-timeout", "there is no v2 proxy"),
+    Unsupported::no_effect("raft-read-timeout", "connections of members are watched by pings, every 5 s"),
+    Unsupported::no_effect("raft-write-timeout", "connections of members are watched by pings, every 5 s"),
+    Unsupported::no_effect(
+        "snapshot-catchup-entries",
+        "as many entries as --snapshot-count are kept for followers, 5,000 at most",
+    ),
+    Unsupported::no_effect("socket-reuse-address", "addresses are reused in any case"),
+    Unsupported::no_effect("socket-reuse-port", "a port belongs to one process"),
+    Unsupported::no_effect("stop-grpc-service-on-defrag", "defragmentation goes on beside requests"),
+    Unsupported::no_effect("unsafe-no-fsync", "every write is synced before it is acknowledged"),
+    Unsupported::no_effect("v2-deprecation", "there is no v2 store"),
+];
+
+/// Judges the environment variables of these flags, which etcd reads as well.
+pub(super) fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
+    for flag in UPSTREAM_FLAGS {
+        let name = format!("ETCD_{}", flag.name.replace('-', "_").to_uppercase());
+        let Some(value) = variable(&name) else { continue };
+        match flag.judge(&name, &value) {
+            Verdict::Pass => {}
+            Verdict::Warn(warning) => tracing::warn!("{warning}"),
+            Verdict::Stop(refusal) => bail!("{refusal}"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_flag_has_one_row_and_a_reason() {
+        let names: BTreeSet<&str> = UPSTREAM_FLAGS.iter().map(|flag| flag.name).collect();
+        assert_eq!(names.len(), UPSTREAM_FLAGS.len());
+        assert!(UPSTREAM_FLAGS.iter().all(|flag| flag.reason.len() > 10 && !flag.reason.contains("not implemented")));
+    }
+
+    #[test]
+    fn environment_is_judged_like_flags() {
+        let given =
+            |name: &'static str, value: &'static str| move |asked: &str| (asked == name).then(|| value.to_owned());
+        let refused = check_environment(given("ETCD_CLIENT_CRL_FILE", "/x")).unwrap_err().to_string();
+        assert!(refused.contains("ETCD_CLIENT_CRL_FILE") && refused.contains("not supported"), "{refused}");
+        check_environment(given("ETCD_HOST_WHITELIST", "*")).unwrap();
+        check_environment(given("ETCD_LOGGER", "zap")).unwrap();
+        check_environment(|_| None).unwrap();
+    }
+}

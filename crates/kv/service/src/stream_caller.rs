@@ -1,0 +1,33 @@
+//! The caller of a stream, judged again while the stream goes on: users, roles and the switch may change meanwhile.
+
+use crate::core::Core;
+use crate::unary;
+use http::request::Parts;
+use kv_machine::{Caller, Refusal};
+use tonic::Status;
+
+/// The identity that a stream began with.
+pub(crate) struct StreamCaller {
+    caller: Caller,
+    token: Option<String>,
+}
+
+impl StreamCaller {
+    pub fn new(core: &Core, parts: Parts) -> Result<Self, Status> {
+        let token = unary::token(&parts.headers);
+        Ok(StreamCaller { token, caller: unary::caller(core, parts)? })
+    }
+
+    /// Returns the caller if its login is still valid.
+    pub fn current(&self, core: &Core) -> Result<Caller, Refusal> {
+        match &self.token {
+            Some(token) if core.machine.auth(|auth| auth.enabled) => core.logged_in(token).ok_or(Refusal::InvalidToken),
+            _ => Ok(self.caller.clone()),
+        }
+    }
+
+    /// Returns the user with the present rights, whatever has become of the login: it is one for new requests only.
+    pub fn user(&self) -> Caller {
+        Caller { auth_revision: 0, ..self.caller.clone() }
+    }
+}

@@ -1,0 +1,33 @@
+//! Simple tokens as members know them: the log and the data folder have digests, from which no token can be made.
+
+use ring::digest::{SHA256, digest as hash};
+use std::fmt::Write;
+
+/// Returns the digest of a token's secret part, in hexadecimal digits. The secret is random, so that it needs no salt.
+pub(crate) fn digest(secret: &str) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in hash(&SHA256, secret.as_bytes()).as_ref() {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Returns what is known of a token, `SECRET.INDEX`: the digest and the index of its login.
+pub(crate) fn known_form(token: &str) -> Option<String> {
+    let (secret, index) = token.rsplit_once('.')?;
+    Some(format!("{}.{index}", digest(secret)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_form_of_a_token_has_no_secret_and_is_no_token() {
+        let known = known_form("secret.7").unwrap_or_default();
+        assert_eq!(known, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b.7");
+        assert_ne!(known_form(&known), Some(known));
+        assert_eq!(known_form("nonsense"), None);
+    }
+}

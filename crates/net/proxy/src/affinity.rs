@@ -1,0 +1,88 @@
+//! Session affinity across a full install: the new table gets the clients that the old one remembered.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use crate::model::Family;
+use crate::skeleton::TABLE;
+
+/// What `nft -j list sets` writes, as far as it is used.
+#[derive(Default, Deserialize)]
+struct Listing {
+    #[serde(default)]
+    nftables: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    set: Option<Set>,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    family: String,
+    table: String,
+    name: String,
+    /// Elements of other tables' sets have other shapes.
+    #[serde(default)]
+    elem: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Element {
+    elem: Client,
+}
+
+#[derive(Deserialize)]
+struct Client {
+    val: IpAddr,
+    /// Seconds.
+    expires: u64,
+}
+
+/// Returns the commands that add the clients of a listing to those of its sets that are `wanted`.
+pub(crate) fn restore(listing: &str, wanted: &BTreeSet<(Family, &str)>) -> String {
+    let listing: Listing = serde_json::from_str(listing).unwrap_or_default();
+    let mut commands = String::new();
+    for set in listing.nftables.into_iter().filter_map(|entry| entry.set).filter(|set| set.table == TABLE) {
+        let family = [Family::V4, Family::V6].into_iter().find(|family| family.word() == set.family);
+        if !family.is_some_and(|family| wanted.contains(&(family, set.name.as_str()))) {
+            continue;
+        }
+        let clients = set.elem.into_iter().filter_map(|element| serde_json::from_value::<Element>(element).ok());
+        for Client { val, expires } in clients.map(|element| element.elem).filter(|client| client.expires > 0) {
+            // Writing to a string can't fail.
+            let _ =
+                writeln!(commands, "add element {} {TABLE} {} {{ {val} expires {expires}s }}", set.family, set.name);
+        }
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_wanted_sets_keep_the_time_that_is_left() {
+        let listing = r#"{"nftables": [{"metainfo": {"json_schema_version": 1}},
+            {"set": {"family": "ip", "name": "affinity60-A", "table": "kube-proxy", "flags": ["timeout"], "timeout": 60,
+                "elem": [{"elem": {"val": "10.0.0.1", "expires": 41}}, {"elem": {"val": "10.0.0.2", "expires": 0}}]}},
+            {"set": {"family": "ip", "name": "affinity60-B", "table": "kube-proxy", "elem": [{"elem": {"val": "10.0.0.3", "expires": 9}}]}},
+            {"set": {"family": "ip", "name": "affinity60-A", "table": "other", "elem": [{"elem": {"val": "10.0.0.4", "expires": 9}}]}},
+            {"set": {"family": "inet", "name": "ports", "table": "other", "elem": [{"range": [1, 2]}, 80]}}]}"#;
+        let wanted = BTreeSet::from([(Family::V4, "affinity60-A"), (Family::V4, "affinity60-C")]);
+        let expect = "add element ip kube-proxy affinity60-A { 10.0.0.1 expires 41s }\n";
+        assert_eq!(restore(listing, &wanted), expect);
+    }
+
+    #[test]
+    fn unreadable_listing_restores_nothing() {
+        for listing in ["", "{}", "[]", "table ip kube-proxy {}", r#"{"nftables": [{"set": 1}]}"#] {
+            assert_eq!(restore(listing, &BTreeSet::new()), "", "{listing}");
+        }
+    }
+}

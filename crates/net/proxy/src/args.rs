@@ -1,0 +1,193 @@
+//! The command line, and the configuration file that it may name. A flag wins over the file.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use base_telemetry::LogOptions;
+use clap::Parser;
+
+use crate::config::Configuration;
+use crate::run::Settings;
+
+/// Carries connections to Services on to their endpoints, by rules in the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "kube-proxy", version, about)]
+pub struct Args {
+    /// Logging
+    #[command(flatten)]
+    pub logs: LogOptions,
+    /// Configuration file (KubeProxyConfiguration)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to reach the API server
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// URL of the API server instead of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub master: Option<String>,
+    /// The node's name [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    hostname_override: Option<String>,
+    /// Ranges of pods, separated by commas: what comes from there keeps its source
+    #[arg(long, value_name = "CIDR,...")]
+    cluster_cidr: Option<String>,
+    /// Mode: nftables; for iptables the same rules are installed by nftables
+    #[arg(long, value_name = "MODE")]
+    proxy_mode: Option<String>,
+    /// Address of health checks, port 10256 if only an address is given; empty for none [default: 0.0.0.0:10256]
+    #[arg(long, value_name = "IP[:PORT]")]
+    healthz_bind_address: Option<String>,
+    /// Address of metrics, port 10249 if only an address is given; empty for none [default: 127.0.0.1:10249]
+    #[arg(long, value_name = "IP[:PORT]")]
+    metrics_bind_address: Option<String>,
+    /// Addresses that node ports answer at: `primary`, or ranges
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    nodeport_addresses: Vec<String>,
+    /// Hide all sources behind the node's address
+    #[arg(long)]
+    masquerade_all: bool,
+    /// Bit of the packet mark that asks for masquerading [default: 14]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
+    nftables_masquerade_bit: Option<u8>,
+    /// Remove all rules and end
+    #[arg(long)]
+    pub cleanup: bool,
+    /// Check the configuration and that rules can be installed, and end
+    #[arg(long)]
+    pub init_only: bool,
+}
+
+impl Args {
+    /// Returns the path of the kubeconfig, if one is named, and the settings. Logs what the configuration asks for in vain.
+    ///
+    /// # Errors
+    /// The configuration file can't be read, or it or a flag has a value that can't be used.
+    pub fn settings(self) -> anyhow::Result<(Option<PathBuf>, Settings)> {
+        let file = self.config.as_deref().map(Configuration::read).transpose()?.unwrap_or_default();
+        let text = |flag: Option<String>, file: String| flag.unwrap_or(file);
+        check_mode(&text(self.proxy_mode, file.mode))?;
+        let from_file = Some(file.client_connection.kubeconfig).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let name = text(self.hostname_override, file.hostname_override);
+        let node_port_addresses = match self.nodeport_addresses.is_empty() {
+            true => file.node_port_addresses.unwrap_or_default(),
+            false => self.nodeport_addresses,
+        };
+        let settings = Settings {
+            node_name: if name.is_empty() { host_name() } else { name.to_lowercase() },
+            pod_ranges: ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
+            masquerade_all: self.masquerade_all || file.nftables.masquerade_all,
+            masquerade_bit: self.nftables_masquerade_bit.or(file.nftables.masquerade_bit).unwrap_or(14),
+            node_port_addresses,
+            healthz: address(self.healthz_bind_address, file.healthz_bind_address, ([0, 0, 0, 0], 10256))?,
+            metrics: address(self.metrics_bind_address, file.metrics_bind_address, ([127, 0, 0, 1], 10249))?,
+        };
+        Ok((self.kubeconfig.or(from_file), settings))
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
+}
+
+fn ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>
+where
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    text.split(',')
+        .map(str::trim)
+        .filter(|range| !range.is_empty())
+        .map(|range| {
+            range.parse().with_context(|| format!("{range:?} is not a range of addresses such as 10.244.0.0/16"))
+        })
+        .collect()
+}
+
+/// k3s and older kubeadm files ask for iptables. The rules of nftables do the same for every kind of Service.
+fn check_mode(mode: &str) -> anyhow::Result<()> {
+    match mode {
+        "" | "nftables" => {}
+        "iptables" => tracing::warn!(
+            "mode iptables is served by nftables: rules are in the table kube-proxy of nft, and node ports are closed at loopback"
+        ),
+        other => anyhow::bail!("mode {other:?} is not offered; use \"nftables\""),
+    }
+    Ok(())
+}
+
+/// Reads an address with or without a port. A flag that is given but empty switches the endpoint off.
+fn address(flag: Option<String>, file: String, default: ([u8; 4], u16)) -> anyhow::Result<Option<SocketAddr>> {
+    let text = match flag {
+        Some(flag) if flag.is_empty() => return Ok(None),
+        Some(flag) => flag,
+        None if file.is_empty() => return Ok(Some(SocketAddr::from(default))),
+        None => file,
+    };
+    let alone = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, default.1));
+    let address = alone.or_else(|_| text.parse());
+    address.map(Some).with_context(|| format!("{text:?} is not an address and port such as 127.0.0.1:{}", default.1))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::upstream::UPSTREAM_FLAGS;
+    use base_cli::accept_upstream_flags;
+    use clap::CommandFactory;
+    use std::ffi::OsString;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Settings> {
+        let words = std::iter::once("kube-proxy").chain(words.iter().copied()).map(OsString::from);
+        let accepted = accept_upstream_flags(words, UPSTREAM_FLAGS);
+        anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
+        Ok(base_cli::parse::<Args>(&accepted.arguments)?.settings()?.1)
+    }
+
+    #[test]
+    fn flags_of_k3s_and_kops_start_the_proxy() {
+        let k3s = [
+            "--cluster-cidr=10.42.0.0/16",
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-close-wait=0s",
+            "--conntrack-tcp-timeout-established=0s",
+            "--healthz-bind-address=127.0.0.1",
+            "--hostname-override=n1",
+            "--kubeconfig=/k",
+            "--proxy-mode=iptables",
+        ];
+        let read = settings(&k3s).unwrap();
+        assert_eq!(read.healthz, Some(SocketAddr::from(([127, 0, 0, 1], 10256))));
+        let kops = [
+            "--bind-address=0.0.0.0",
+            "--cluster-cidr=100.96.0.0/11",
+            "--conntrack-max-per-core=131072",
+            "--hostname-override=n1",
+            "--kubeconfig=/k",
+            "--master=https://api.internal.example",
+            "--metrics-bind-address=0.0.0.0",
+            "--oom-score-adj=-998",
+            "--v=2",
+        ];
+        assert_eq!(settings(&kops).unwrap().metrics, Some(SocketAddr::from(([0, 0, 0, 0], 10249))));
+    }
+
+    #[test]
+    fn settings_that_would_change_what_is_exposed_are_refused() {
+        for flag in [
+            "--proxy-mode=ipvs",
+            "--detect-local-mode=BridgeInterface",
+            "--detect-local-mode=NodeCIDR",
+            "--healthz-port=0",
+            "--healthz-bind-address=here",
+        ] {
+            assert!(settings(&[flag]).is_err(), "{flag}");
+        }
+        assert!(settings(&["--detect-local-mode=ClusterCIDR"]).is_ok());
+    }
+}

@@ -1,0 +1,159 @@
+//! One port of a Service in one family: the elements of the skeleton's maps that lead to its chains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::endpoints::{Endpoint, choose};
+use crate::fragment::Part;
+use crate::local::Node;
+use crate::model::{Family, Protocol, ServicePort};
+use crate::names;
+use crate::skeleton::{
+    CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS, SERVICE_NODE_PORTS,
+};
+
+/// Where UDP packets arrive, and the endpoints that they may go to.
+type UdpTargets = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
+
+/// Names of the chains that pick an endpoint.
+pub(super) struct Chains {
+    /// Of the whole cluster.
+    pub(super) service: String,
+    /// Of this node.
+    pub(super) local: String,
+    /// For connections from outside; leads to one of the others.
+    pub(super) external: String,
+}
+
+pub(super) struct Build<'a> {
+    pub(super) port: &'a ServicePort,
+    pub(super) family: Family,
+    pub(super) node: &'a Node,
+    pub(super) chains: Chains,
+    /// Endpoints for the policy Cluster.
+    pub(super) everywhere: Vec<&'a Endpoint>,
+    /// Endpoints for the policy Local.
+    pub(super) here: Vec<&'a Endpoint>,
+    pub(super) part: Part,
+    udp: UdpTargets,
+}
+
+impl<'a> Build<'a> {
+    pub(super) fn new(port: &'a ServicePort, family: Family, node: &'a Node, all: &'a [Endpoint]) -> Self {
+        let readable = port.readable();
+        let chain = |kind| names::chain(kind, &readable);
+        Self {
+            port,
+            family,
+            node,
+            chains: Chains { service: chain("service"), local: chain("local"), external: chain("external") },
+            everywhere: choose(all, false, &node.name, node.zone.as_deref()),
+            here: choose(all, true, &node.name, None),
+            part: Part::default(),
+            udp: UdpTargets::new(),
+        }
+    }
+
+    /// Returns the port's contribution, and its UDP targets.
+    pub(super) fn finish(mut self) -> (Part, UdpTargets) {
+        let cluster_ips = self.addresses(&self.port.cluster_ips);
+        let balancer = self.addresses(&self.port.load_balancer_ips);
+        let mut outside = self.addresses(&self.port.external_ips);
+        outside.extend(balancer.iter().copied());
+        for ip in &cluster_ips {
+            self.part.elements.insert((CLUSTER_IPS, ip.to_string()), String::new());
+            self.lead_cluster_ip(*ip);
+        }
+        for ip in &outside {
+            self.lead_outside(*ip);
+        }
+        if self.port.node_port > 0 {
+            self.lead_node_port();
+        }
+        let external = !outside.is_empty() || self.port.node_port > 0;
+        self.policy_chains(external, &cluster_ips);
+        if external && !self.everywhere.is_empty() {
+            self.external_chain();
+        }
+        self.firewall(&balancer);
+        (self.part, self.udp)
+    }
+
+    pub(super) fn targets(&self, local_only: bool) -> &[&'a Endpoint] {
+        if local_only { &self.here } else { &self.everywhere }
+    }
+
+    /// The chain of a traffic policy.
+    pub(super) fn policy_chain(&self, local_only: bool) -> &str {
+        if local_only { &self.chains.local } else { &self.chains.service }
+    }
+
+    pub(super) fn addresses(&self, all: &[IpAddr]) -> Vec<IpAddr> {
+        all.iter().copied().filter(|ip| Family::of(*ip) == self.family).collect()
+    }
+
+    /// The verdict for a connection that finds no endpoint: it is refused if there is none at all, and dropped if only the
+    /// policy hides them.
+    fn without_endpoints(&self) -> String {
+        if self.everywhere.is_empty() { format!("goto {REJECT}") } else { "drop".to_owned() }
+    }
+
+    fn lead_cluster_ip(&mut self, ip: IpAddr) {
+        let (local_only, key) = (self.port.internal_local, self.address_key(ip));
+        if self.targets(local_only).is_empty() {
+            self.part.elements.insert((NO_ENDPOINT_SERVICES, key), self.without_endpoints());
+        } else {
+            let verdict = format!("goto {}", self.policy_chain(local_only));
+            self.part.elements.insert((SERVICE_IPS, key), verdict);
+        }
+        self.track(SocketAddr::new(ip, self.port.port), addresses(self.targets(local_only)));
+    }
+
+    fn lead_outside(&mut self, ip: IpAddr) {
+        let key = self.address_key(ip);
+        self.lead_external(SERVICE_IPS, NO_ENDPOINT_SERVICES, key);
+        self.track(SocketAddr::new(ip, self.port.port), self.external_targets());
+    }
+
+    fn lead_node_port(&mut self) {
+        let key = format!("{} . {}", self.port.protocol.word(), self.port.node_port);
+        self.lead_external(SERVICE_NODE_PORTS, NO_ENDPOINT_NODE_PORTS, key);
+        for ip in self.addresses(&self.node.node_port_addresses) {
+            self.track(SocketAddr::new(ip, self.port.node_port), self.external_targets());
+        }
+    }
+
+    /// With the policy Local and endpoints on other nodes only, a key is in both maps: the external chain takes connections
+    /// of this node and its pods to those endpoints, and the other map drops the rest, which is not translated.
+    fn lead_external(&mut self, services: &'static str, no_endpoints: &'static str, key: String) {
+        if !self.everywhere.is_empty() {
+            self.part.elements.insert((services, key.clone()), format!("goto {}", self.chains.external));
+        }
+        if self.targets(self.port.external_local).is_empty() {
+            self.part.elements.insert((no_endpoints, key), self.without_endpoints());
+        }
+    }
+
+    fn address_key(&self, ip: IpAddr) -> String {
+        format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port)
+    }
+
+    /// Endpoints that some connection from outside, or of this node and its pods to an outside address, may reach.
+    fn external_targets(&self) -> BTreeSet<IpAddr> {
+        let mut all = addresses(&self.everywhere);
+        if self.port.external_local {
+            all.extend(addresses(&self.here));
+        }
+        all
+    }
+
+    fn track(&mut self, front: SocketAddr, targets: BTreeSet<IpAddr>) {
+        if self.port.protocol == Protocol::Udp {
+            self.udp.insert(front, targets);
+        }
+    }
+}
+
+fn addresses(endpoints: &[&Endpoint]) -> BTreeSet<IpAddr> {
+    endpoints.iter().map(|endpoint| endpoint.address.ip()).collect()
+}

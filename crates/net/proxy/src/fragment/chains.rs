@@ -1,0 +1,141 @@
+//! The chains of one port of a Service in one family, with their rules.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::endpoints::Endpoint;
+use crate::fragment::build::Build;
+use crate::model::Family;
+use crate::names;
+use crate::skeleton::{FIREWALL_IPS, MARK};
+
+impl Build<'_> {
+    /// The chains that pick an endpoint, and those of the endpoints. External connections need all endpoints even with the
+    /// policy Local, for those of this node and its pods.
+    pub(super) fn policy_chains(&mut self, external: bool, cluster_ips: &[IpAddr]) {
+        let uses_all = !self.port.internal_local || external;
+        let uses_local = self.port.internal_local || (self.port.external_local && external);
+        let mut used = BTreeSet::new();
+        for (local_only, wanted) in [(false, uses_all), (true, uses_local)] {
+            let targets = self.targets(local_only).to_vec();
+            if !wanted || targets.is_empty() {
+                continue;
+            }
+            let internal = local_only == self.port.internal_local;
+            let mut rules = if internal { self.masquerade_foreign_sources(cluster_ips) } else { Vec::new() };
+            rules.extend(self.spread(&targets));
+            self.part.chains.insert(self.policy_chain(local_only).to_owned(), rules);
+            used.extend(targets);
+        }
+        for endpoint in used {
+            self.endpoint_chain(endpoint);
+        }
+    }
+
+    /// Rules for connections to the cluster addresses that don't come from a pod.
+    fn masquerade_foreign_sources(&self, cluster_ips: &[IpAddr]) -> Vec<String> {
+        let word = self.family.word();
+        let (protocol, port) = (self.port.protocol.word(), self.port.port);
+        let mut rules = Vec::new();
+        for ip in cluster_ips {
+            let to = format!("{word} daddr {ip} {protocol} dport {port}");
+            if self.node.masquerade_all {
+                rules.push(format!("{to} jump {MARK}"));
+            } else if let Some(pods) = self.node.pods(self.family) {
+                rules.push(format!("{to} {word} saddr != {pods} jump {MARK}"));
+            }
+        }
+        rules
+    }
+
+    pub(super) fn external_chain(&mut self) {
+        let word = self.family.word();
+        let service = &self.chains.service;
+        let mut rules = Vec::new();
+        if self.port.external_local {
+            // Connections of the node's pods and of the node itself are internal: they may go everywhere.
+            if let Some(pods) = self.node.pods(self.family) {
+                rules.push(format!("{word} saddr {pods} goto {service}"));
+            }
+            rules.push(format!("fib saddr type local jump {MARK}"));
+            rules.push(format!("fib saddr type local goto {service}"));
+            if !self.here.is_empty() {
+                rules.push(format!("goto {}", self.chains.local));
+            }
+        } else {
+            rules.push(format!("jump {MARK}"));
+            rules.push(format!("goto {service}"));
+        }
+        self.part.chains.insert(self.chains.external.clone(), rules);
+    }
+
+    /// Rules that pick one of the endpoints: the one the client is bound to, else any.
+    fn spread(&self, targets: &[&Endpoint]) -> Vec<String> {
+        let word = self.family.word();
+        let mut rules = Vec::new();
+        if let Some(seconds) = self.port.affinity {
+            for endpoint in targets {
+                let set = self.affinity_set(endpoint, seconds);
+                rules.push(format!("{word} saddr @{set} goto {}", self.name("endpoint", endpoint)));
+            }
+        }
+        let picks: Vec<String> = targets
+            .iter()
+            .enumerate()
+            .map(|(n, endpoint)| format!("{n} : goto {}", self.name("endpoint", endpoint)))
+            .collect();
+        if !picks.is_empty() {
+            rules.push(format!("numgen random mod {} vmap {{ {} }}", picks.len(), picks.join(", ")));
+        }
+        rules
+    }
+
+    fn name(&self, kind: &str, endpoint: &Endpoint) -> String {
+        let address = endpoint.address.ip().to_string().replace(':', ".");
+        names::chain(kind, &format!("{}__{address}/{}", self.port.readable(), endpoint.address.port()))
+    }
+
+    /// The set of an endpoint's clients; another timeout makes another set.
+    fn affinity_set(&self, endpoint: &Endpoint, seconds: u32) -> String {
+        self.name(&format!("affinity{seconds}"), endpoint)
+    }
+
+    fn endpoint_chain(&mut self, endpoint: &Endpoint) {
+        let word = self.family.word();
+        let name = self.name("endpoint", endpoint);
+        // A pod that reaches itself must see another source, or its answer never leaves it.
+        let mut rules = vec![format!("{word} saddr {} jump {MARK}", endpoint.address.ip())];
+        if let Some(seconds) = self.port.affinity {
+            let set = self.affinity_set(endpoint, seconds);
+            rules.push(format!("update @{set} {{ {word} saddr }}"));
+            let kind = self.family.address_type();
+            self.part.sets.insert(set, format!("type {kind}; flags dynamic,timeout; timeout {seconds}s;"));
+        }
+        rules.push(format!("meta l4proto {} dnat to {}", self.port.protocol.word(), endpoint.address));
+        self.part.chains.insert(name, rules);
+    }
+
+    pub(super) fn firewall(&mut self, balancer: &[IpAddr]) {
+        let ranges: Vec<String> = self
+            .port
+            .source_ranges
+            .iter()
+            .filter(|range| Family::of(range.addr()) == self.family)
+            .map(ToString::to_string)
+            .collect();
+        if self.port.source_ranges.is_empty() || balancer.is_empty() {
+            return;
+        }
+        let name = names::chain("firewall", &self.port.readable());
+        let word = self.family.word();
+        let rule = match ranges.as_slice() {
+            [] => "drop".to_owned(),
+            some => format!("{word} saddr != {{ {} }} drop", some.join(", ")),
+        };
+        self.part.chains.insert(name.clone(), vec![rule]);
+        for ip in balancer {
+            let key = format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port);
+            self.part.elements.insert((FIREWALL_IPS, key), format!("goto {name}"));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A port for each Service with `healthCheckNodePort`, where load balancers ask whether this node has endpoints of it.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base_task::{CancellationToken, Tasks};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use tokio::net::TcpListener;
+
+use crate::health::{Health, json};
+
+struct Checked {
+    service: String,
+    local: Arc<AtomicUsize>,
+    stop: CancellationToken,
+}
+
+/// The health check ports of Services.
+pub struct Checks {
+    tasks: Tasks,
+    health: Arc<Health>,
+    open: BTreeMap<u16, Checked>,
+    /// Services whose port was in use, with the port and the number of local endpoints.
+    waiting: BTreeMap<String, (u16, usize)>,
+}
+
+impl Checks {
+    /// None yet.
+    pub fn new(tasks: Tasks, health: Arc<Health>) -> Self {
+        Self { tasks, health, open: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    /// Sets the port and the number of local endpoints of a Service; `None` closes its port.
+    pub async fn set(&mut self, service: &str, health: Option<(u16, usize)>) {
+        self.waiting.remove(service);
+        let other = |port: &u16| health.is_none_or(|(wanted, _)| wanted != *port);
+        let closed: Vec<u16> =
+            self.open.iter().filter(|(port, c)| c.service == service && other(port)).map(|(port, _)| *port).collect();
+        for port in closed {
+            if let Some(checked) = self.open.remove(&port) {
+                checked.stop.cancel();
+            }
+        }
+        let Some((port, local)) = health else { return };
+        match self.open.get(&port) {
+            Some(checked) if checked.service == service => checked.local.store(local, Ordering::Relaxed),
+            _ => self.open_port(service, port, local).await,
+        }
+    }
+
+    /// Tries the ports again that were in use.
+    pub async fn retry(&mut self) {
+        for (service, (port, local)) in std::mem::take(&mut self.waiting) {
+            self.open_port(&service, port, local).await;
+        }
+    }
+
+    async fn open_port(&mut self, service: &str, port: u16, count: usize) {
+        let listener = match listen(port).await {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(service, %error, "health checks of the Service can't be served yet");
+                self.waiting.insert(service.to_owned(), (port, count));
+                return;
+            }
+        };
+        let local = Arc::new(AtomicUsize::new(count));
+        let stop = self.tasks.shutdown().child_token();
+        let (name, shared, health) = (service.to_owned(), Arc::clone(&local), Arc::clone(&self.health));
+        let answer = service_fn(move |_: Request<Incoming>| {
+            let answer = local_health(&name, shared.load(Ordering::Relaxed), health.is_healthy());
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let options = base_serve::Options::default();
+        self.tasks.spawn("service health check", base_serve::serve(listener, options, answer, stop.clone()));
+        self.open.insert(port, Checked { service: service.to_owned(), local, stop });
+    }
+}
+
+/// Both families, or IPv4 where the kernel has no IPv6.
+async fn listen(port: u16) -> Result<TcpListener, base_serve::ListenError> {
+    match base_serve::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+        Err(base_serve::ListenError::Other { .. }) => {
+            base_serve::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
+        }
+        bound => bound,
+    }
+}
+
+fn local_health(service: &str, local: usize, healthy: bool) -> Response<Full<Bytes>> {
+    let (namespace, name) = service.split_once('/').unwrap_or(("", service));
+    let body = serde_json::json!({
+        "service": { "namespace": namespace, "name": name },
+        "localEndpoints": local,
+        "serviceProxyHealthy": healthy,
+    });
+    let mut answer = json(if local > 0 && healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body);
+    answer.headers_mut().insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn health_check_needs_local_endpoints_and_a_healthy_proxy() {
+        for (local, healthy, expect) in [(2, true, 200), (0, true, 503), (2, false, 503)] {
+            let answer = local_health("ns/web", local, healthy);
+            assert_eq!(answer.status(), expect, "{local} {healthy}");
+            assert_eq!(answer.headers()["x-load-balancing-endpoint-weight"], local.to_string());
+        }
+    }
+
+    #[tokio::test]
+    async fn port_in_use_is_tried_again() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut checks = Checks::new(Tasks::new(CancellationToken::new()), Arc::default());
+        checks.set("ns/web", Some((port, 1))).await;
+        assert!(checks.open.is_empty());
+        drop(taken);
+        checks.retry().await;
+        assert!(checks.open.contains_key(&port) && checks.waiting.is_empty());
+        checks.set("ns/web", None).await;
+        assert!(checks.open.is_empty());
+    }
+}

@@ -1,0 +1,226 @@
+//! The loop: rules of the Services that changed are computed anew, and the difference is applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::Store;
+use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::conntrack;
+use crate::desired::Desired;
+use crate::fragment::{Fragment, fragment};
+use crate::health::Health;
+use crate::health_checks::Checks;
+use crate::local::{Node, node_port_addresses};
+use crate::model::Family;
+use crate::nft;
+use crate::run::{Dirty, Figures, Settings, key};
+use crate::skeleton::{Skeleton, skeleton};
+
+/// Changes that come within this time are applied together.
+const GATHER: Duration = Duration::from_millis(10);
+const RETRY: Duration = Duration::from_secs(1);
+/// While nothing changes: how often it is checked that the rules are still there. Upstream's default sync period.
+const REVIEW: Duration = Duration::from_secs(30);
+
+/// The state of the loop.
+pub(crate) struct Proxy {
+    pub(crate) settings: Settings,
+    pub(crate) services: Store<Service>,
+    pub(crate) slices: Store<EndpointSlice>,
+    pub(crate) nodes: Store<NodeObject>,
+    pub(crate) node: Node,
+    pub(crate) desired: Desired,
+    pub(crate) checks: Checks,
+    pub(crate) figures: Figures,
+    pub(crate) health: Arc<Health>,
+}
+
+impl Proxy {
+    /// Applies changes as they come, until the future is dropped.
+    pub(crate) async fn follow(&mut self, dirty: &Dirty) {
+        let mut whole = true;
+        let mut removal = String::new();
+        loop {
+            if !whole {
+                whole = self.wait_for_work(dirty).await;
+            }
+            let began = Instant::now();
+            let node_changed = std::mem::take(&mut *dirty.node.lock());
+            if whole || node_changed {
+                let node = self.look_at_node();
+                whole |= node != self.node;
+                self.node = node;
+            }
+            let keys = std::mem::take(&mut *dirty.services.lock());
+            let applied = if whole { self.install().await } else { self.update(&keys, &mut removal).await };
+            match applied {
+                Ok(()) => {
+                    whole = false;
+                    self.figures.syncs.inc();
+                    self.figures.duration.observe(began.elapsed().as_secs_f64());
+                    self.health.good();
+                }
+                Err(error) => {
+                    tracing::error!(%error, "rules could not be applied; all of them will be installed anew");
+                    whole = true;
+                    removal.clear();
+                    self.figures.failures.inc();
+                    self.health.bad();
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Returns when there are changes, or with true when everything has to be installed anew.
+    async fn wait_for_work(&mut self, dirty: &Dirty) -> bool {
+        loop {
+            match tokio::time::timeout(REVIEW, dirty.wake.notified()).await {
+                Ok(()) => {
+                    tokio::time::sleep(GATHER).await;
+                    return false;
+                }
+                Err(_) => self.checks.retry().await,
+            }
+            if !nft::installed(&self.node.families).await {
+                tracing::warn!("another program has removed the rules; all of them will be installed anew");
+                return true;
+            }
+        }
+    }
+
+    fn look_at_node(&self) -> Node {
+        let object = self.nodes.list().into_iter().next();
+        self.health.set_eligible(object.as_ref().is_none_or(|node| is_eligible(node)));
+        let label = |name: &str| object.as_ref()?.metadata.labels.as_ref()?.get(name).cloned();
+        let listed = object.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.addresses.as_deref());
+        let own: Vec<IpAddr> = listed
+            .unwrap_or_default()
+            .iter()
+            .filter(|address| address.type_ == "InternalIP")
+            .filter_map(|address| address.address.parse().ok())
+            .collect();
+        Node {
+            name: self.settings.node_name.clone(),
+            zone: label("topology.kubernetes.io/zone"),
+            families: families(),
+            pod_ranges: self.settings.pod_ranges.clone(),
+            masquerade_all: self.settings.masquerade_all,
+            node_port_addresses: node_port_addresses(&self.settings.node_port_addresses, &own),
+        }
+    }
+
+    fn compute(&self, key: &str) -> Fragment {
+        let Some(service) = self.services.get(key) else { return Fragment::default() };
+        fragment(&service, &self.slices.by_index("service", key), &self.node)
+    }
+
+    /// Everything anew, in one transaction: packets see the old rules or the new ones. Clients stay with their endpoints.
+    async fn install(&mut self) -> Result<(), nft::Error> {
+        let mut desired = Desired::default();
+        let mut fronts = BTreeMap::new();
+        for service in self.services.list() {
+            let key = key(&service.metadata);
+            let now = self.compute(&key);
+            fronts.extend(now.udp.clone());
+            desired.set(&key, now);
+        }
+        let options = Skeleton {
+            masquerade_bit: self.settings.masquerade_bit,
+            node_port_addresses: self.node.node_port_addresses.clone(),
+        };
+        let mut commands: String = self.node.families.iter().map(|family| skeleton(*family, &options)).collect();
+        commands += &desired.install();
+        if desired.has_affinity() {
+            commands += &desired.keep_affinity(&nft::list_sets().await);
+        }
+        nft::apply(&commands).await?;
+        let names: Vec<String> = self.desired.fragments().map(|(name, _)| name.clone()).collect();
+        for name in names.iter().filter(|name| desired.fragment(name).is_none()) {
+            self.checks.set(name, None).await;
+        }
+        for (name, fragment) in desired.fragments() {
+            self.checks.set(name, fragment.health).await;
+        }
+        tracing::info!(services = desired.fragments().count(), bytes = commands.len(), "rules installed");
+        self.desired = desired;
+        if !fronts.is_empty() {
+            conntrack::forget(conntrack::astray(&conntrack::remembered().await, &fronts)).await;
+        }
+        Ok(())
+    }
+
+    /// Only what changed. What is not used any more goes in a second transaction, with the next one if that fails.
+    async fn update(&mut self, keys: &BTreeSet<String>, removal: &mut String) -> Result<(), nft::Error> {
+        let mut change = String::new();
+        let mut stale = Vec::new();
+        let mut checks = Vec::new();
+        let mut unused = String::new();
+        for key in keys {
+            let now = self.compute(key);
+            let before = self.desired.fragment(key).cloned().unwrap_or_default();
+            if now == before {
+                continue;
+            }
+            stale.extend(conntrack::stale(&before.udp, &now.udp));
+            checks.push((key, now.health));
+            let commands = self.desired.set(key, now);
+            change += &commands.change;
+            unused += &commands.removal;
+        }
+        nft::apply(&change).await?;
+        if !change.is_empty() {
+            tracing::debug!(services = checks.len(), bytes = change.len(), "rules changed");
+        }
+        for (key, health) in checks {
+            self.checks.set(key, health).await;
+        }
+        conntrack::forget(stale).await;
+        if !unused.is_empty() || !removal.is_empty() {
+            removal.push_str(&unused);
+            nft::apply(removal).await?;
+            removal.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Whether load balancers may send connections to the node: not when it is about to be removed.
+fn is_eligible(node: &NodeObject) -> bool {
+    const REMOVAL: &str = "ToBeDeletedByClusterAutoscaler";
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    node.metadata.deletion_timestamp.is_none() && taints.iter().all(|taint| taint.key != REMOVAL)
+}
+
+/// The families that the kernel has.
+fn families() -> Vec<Family> {
+    let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
+    if v6 { vec![Family::V4, Family::V6] } else { vec![Family::V4] }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn node_that_is_removed_takes_no_connections_of_load_balancers() {
+        for (node, expect) in [
+            (json!({ "metadata": {} }), true),
+            (json!({ "metadata": {}, "spec": { "taints": [{ "key": "other", "effect": "NoSchedule" }] } }), true),
+            (json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), false),
+            (
+                json!({ "metadata": {}, "spec": { "taints": [
+                    { "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } }),
+                false,
+            ),
+        ] {
+            assert_eq!(is_eligible(&serde_json::from_value(node.clone()).unwrap()), expect, "{node}");
+        }
+    }
+}

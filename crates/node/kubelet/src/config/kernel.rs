@@ -1,0 +1,68 @@
+//! What the node's kernel must be like before pods run: `protectKernelDefaults` and `failSwapOn`.
+
+use std::path::Path;
+
+/// Upstream's values, which keep a node alive and honest when memory runs out or the kernel fails.
+const SYSCTLS: [(&str, i64); 6] = [
+    ("vm/overcommit_memory", 1),
+    ("vm/panic_on_oom", 0),
+    ("kernel/panic", 10),
+    ("kernel/panic_on_oops", 1),
+    ("kernel/keys/root_maxkeys", 1_000_000),
+    ("kernel/keys/root_maxbytes", 25_000_000),
+];
+
+/// Checks the kernel's settings beneath `proc`, which is `/proc`.
+///
+/// # Errors
+/// The settings that are not as they must be.
+pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
+    let read = |name: &str| std::fs::read_to_string(proc.join("sys").join(name)).ok()?.trim().parse::<i64>().ok();
+    let wrong = SYSCTLS.iter().filter(|(name, want)| read(name) != Some(*want));
+    let wrong: Vec<String> = wrong.map(|(name, want)| format!("{}={want}", name.replace('/', "."))).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    anyhow::bail!("protectKernelDefaults is on, and the kernel's settings differ: set {}", wrong.join(", "))
+}
+
+/// Checks that no swap is on.
+///
+/// # Errors
+/// The swap that is on.
+pub(crate) fn check_swap(proc: &Path) -> anyhow::Result<()> {
+    let table = std::fs::read_to_string(proc.join("swaps")).unwrap_or_default();
+    // The first line names the columns. Compressed swap in memory is no disk, and upstream counts it all the same.
+    let Some(first) = table.lines().nth(1).and_then(|line| line.split_whitespace().next()) else { return Ok(()) };
+    anyhow::bail!("swap is on ({first}): turn it off, or set failSwapOn to false")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kernel_that_is_not_as_it_must_be_stops_the_start() {
+        let proc = tempfile::tempdir().unwrap();
+        for (name, value) in SYSCTLS {
+            let path = proc.path().join("sys").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{value}\n")).unwrap();
+        }
+        assert!(check_sysctls(proc.path()).is_ok());
+        std::fs::write(proc.path().join("sys/kernel/panic"), "0\n").unwrap();
+        let error = check_sysctls(proc.path()).unwrap_err().to_string();
+        assert!(error.contains("kernel.panic=10") && !error.contains("overcommit"), "{error}");
+    }
+
+    #[test]
+    fn swap_stops_the_start() {
+        let proc = tempfile::tempdir().unwrap();
+        let header = "Filename\tType\tSize\tUsed\tPriority\n";
+        std::fs::write(proc.path().join("swaps"), header).unwrap();
+        assert!(check_swap(proc.path()).is_ok());
+        std::fs::write(proc.path().join("swaps"), format!("{header}/dev/sda2 partition 1 0 -2\n")).unwrap();
+        assert!(check_swap(proc.path()).is_err());
+    }
+}

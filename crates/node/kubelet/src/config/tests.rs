@@ -1,0 +1,203 @@
+//! What kubeadm, k3s and kOps give the kubelet, and what must stop it.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use clap::Parser;
+
+fn start(flags: &[&str], text: &str) -> anyhow::Result<Settings> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{text}"))?;
+    let config = format!("--config={}", path.display());
+    let words = ["kubelet", "--fail-swap-on=false", &config].into_iter().chain(flags.iter().copied());
+    let accepted = base_cli::accept_upstream_flags(words.map(Into::into), UPSTREAM_FLAGS);
+    anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
+    settings(&Flags::try_parse_from(accepted.arguments)?)
+}
+
+/// What `kubeadm init` writes and passes.
+const KUBEADM: &str = r#"
+authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true},
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 0s}}
+cgroupDriver: systemd
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+"#;
+
+#[test]
+fn kubeadm_starts() {
+    let settings = start(
+        &[
+            "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
+            "--kubeconfig=/etc/kubernetes/kubelet.conf",
+            "--container-runtime-endpoint=unix:///var/run/containerd/containerd.sock",
+            "--node-ip=10.0.0.1",
+            "--pod-infra-container-image=registry.k8s.io/pause:3.10",
+            "--hostname-override=n1",
+        ],
+        KUBEADM,
+    )
+    .unwrap();
+    assert!(settings.webhook_tokens && settings.webhook_authorization && !settings.anonymous);
+    assert_eq!(settings.status_every, Duration::from_secs(10), "0s stands for the default");
+    assert_eq!(settings.kept.tokens, Duration::from_secs(120));
+    let without_flags = start(&[], KUBEADM).unwrap();
+    assert_eq!(without_flags.runtime_endpoint, "unix:///run/containerd/containerd.sock");
+}
+
+#[test]
+fn k3s_starts() {
+    let text = r#"
+address: 0.0.0.0
+authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 2m0s, enabled: true}, x509: {clientCAFile: /ca}}
+authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: 5m0s, cacheUnauthorizedTTL: 30s}}
+cgroupDriver: cgroupfs
+clusterDNS: [10.43.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix:///run/k3s/containerd/containerd.sock
+evictionHard: {imagefs.available: 5%, nodefs.available: 5%}
+evictionMinimumReclaim: {imagefs.available: 10%, nodefs.available: 10%}
+failSwapOn: false
+featureGates: {CloudDualStackNodeIPs: true}
+healthzBindAddress: 127.0.0.1
+kubeletCgroups: /k3s
+resolvConf: /etc/resolv.conf
+serializeImagePulls: false
+staticPodPath: /var/lib/rancher/k3s/agent/pod-manifests
+tlsCertFile: /c
+tlsPrivateKeyFile: /k
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    std::fs::write(dir.path().join("00-defaults.conf"), format!("{header}{text}")).unwrap();
+    let more = "maxPods: 50\nauthentication: {webhook: {cacheTTL: 1m}}\n";
+    std::fs::write(dir.path().join("10-own.conf"), format!("{header}{more}")).unwrap();
+    std::fs::write(dir.path().join("README"), "none of these files").unwrap();
+    let folder = format!("--config-dir={}", dir.path().display());
+    let flags = [
+        "--cloud-provider=external",
+        "--containerd=/run/k3s/containerd/containerd.sock",
+        &folder,
+        "--hostname-override=n1",
+        "--kubeconfig=/k",
+        "--node-labels=a=b",
+        "--read-only-port=0",
+    ];
+    let settings = start(&flags, "").unwrap();
+    assert_eq!(settings.max_pods, 50);
+    assert_eq!(settings.kept.tokens, Duration::from_secs(60), "a later file wins");
+    assert_eq!(settings.client_ca.as_deref(), Some(std::path::Path::new("/ca")), "and leaves the rest");
+}
+
+#[test]
+fn kops_starts() {
+    let flags = [
+        "--authentication-token-webhook=true",
+        "--authorization-mode=Webhook",
+        "--cgroup-driver=systemd",
+        "--cgroup-root=/",
+        "--client-ca-file=/srv/kubernetes/ca.crt",
+        "--cloud-provider=external",
+        "--cluster-dns=100.64.0.10",
+        "--cluster-domain=cluster.local",
+        "--enable-debugging-handlers=true",
+        "--eviction-hard=memory.available<100Mi,nodefs.available<10%",
+        "--feature-gates=A=true",
+        "--hostname-override=n1",
+        "--kubeconfig=/var/lib/kubelet/kubeconfig",
+        "--pod-manifest-path=/etc/kubernetes/manifests",
+        "--register-schedulable=true",
+        "--register-with-taints=a=b:NoSchedule",
+        "--v=2",
+        "--volume-plugin-dir=/usr/libexec",
+        "--runtime-cgroups=/system.slice/containerd.service",
+        "--kube-reserved=cpu=100m,memory=1Gi",
+        "--config-dir=",
+    ];
+    let text = "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n";
+    let flags: Vec<&str> = flags.iter().copied().filter(|f| *f != "--config-dir=").collect();
+    let settings = start(&flags, text).unwrap();
+    assert_eq!(settings.reserved.get("memory").map(Quantity::value), Some(1 << 30));
+    assert_eq!(settings.taints.len(), 1);
+}
+
+#[test]
+fn fields_that_protect_the_node_are_honoured_or_refused() {
+    for text in [
+        "tlsCipherSuites: [TLS_AES_128_GCM_SHA256]",
+        "tlsMinVersion: VersionTLS14",
+        "serverTLSBootstrap: true",
+        "memorySwap: {swapBehavior: LimitedSwap}",
+        "imagePullCredentialsVerificationPolicy: AlwaysVerify",
+        "staticPodURL: http://example.com",
+        "enableServer: false",
+        "authorization: {mode: Nobody}",
+        "cgroupDriver: none",
+        "kubeReserved: {cpu: lots}",
+        "kubeReserved: {gpu: '1'}",
+        "authentication: {anonymuos: {enabled: true}}",
+        "seccompDefualt: true",
+        "logging: 3",
+    ] {
+        assert!(start(&[], text).is_err(), "{text}");
+    }
+    let settings = start(
+        &[],
+        "tlsMinVersion: VersionTLS13\nseccompDefault: true\npodPidsLimit: 4096\nenableDebuggingHandlers: false\n\
+         serverTLSBootstrap: false\nmemorySwap: {swapBehavior: NoSwap}",
+    )
+    .unwrap();
+    assert!(settings.tls13_only && settings.seccomp_default && !settings.debugging);
+    assert_eq!(settings.pod_pids, Some(4096));
+    assert_eq!(start(&[], "podPidsLimit: -1").unwrap().pod_pids, None);
+}
+
+#[test]
+fn every_setting_is_honoured_or_listed_once() {
+    let honoured = honoured_fields();
+    for path in [
+        "authentication.x509.clientCAFile",
+        "authorization.webhook.cacheAuthorizedTTL",
+        "clusterDNS",
+        "cgroupsPerQOS",
+        "podPidsLimit",
+        "registerWithTaints",
+    ] {
+        assert!(honoured.iter().any(|name| name == path), "{path}");
+    }
+    let command = <Flags as clap::CommandFactory>::command();
+    for row in UPSTREAM_FLAGS {
+        assert!(!command.get_arguments().any(|a| a.get_long() == Some(row.name)), "--{} is honoured", row.name);
+    }
+    for rows in [UPSTREAM_FLAGS, UPSTREAM_FIELDS] {
+        let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name is listed twice");
+        assert!(rows.iter().all(|row| !row.reason.is_empty() && !row.reason.contains("not implemented")));
+        assert!(!names.iter().any(|name| honoured.iter().any(|h| h == name)));
+    }
+}

@@ -1,0 +1,157 @@
+//! Finds what a pod asks for that this node can't give. Such a pod is refused: running it without would be a promise
+//! broken in silence, and for the security settings a hole.
+
+use super::Refusal;
+use crate::context::Features;
+use crate::make::apparmor;
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+/// Upstream's reason for features that a node does not have.
+const UNSUPPORTED: &str = "PodFeatureUnsupported";
+
+/// Returns why the pod can't run on a node with these features, if it can't.
+pub(crate) fn refuse(pod: &Pod, features: &Features) -> Option<Refusal> {
+    let missing = of_security(pod).or_else(|| of_volumes(pod)).or_else(|| of_containers(pod));
+    missing
+        .map(|what| Refusal {
+            reason: UNSUPPORTED.into(),
+            message: format!("Pod requires node features that are not available: {what}"),
+        })
+        .or_else(|| groups(pod, features))
+        .or_else(|| profiles(pod, features))
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = Container> {
+    spec::names(pod).into_iter().filter_map(move |(_, name)| spec::find(pod, &name)).map(|(_, c)| c)
+}
+
+fn of_security(pod: &Pod) -> Option<&'static str> {
+    if spec::spec(pod).host_users == Some(false) {
+        return Some("user namespaces (hostUsers: false)");
+    }
+    // /proc of a container that shares the node's user namespace is a way to root on the node.
+    let unmasked = |c: &Container| {
+        let context = c.security_context.as_ref();
+        context.is_some_and(|s| s.proc_mount.as_deref() == Some("Unmasked") && s.privileged != Some(true))
+    };
+    containers(pod).any(|c| unmasked(&c)).then_some("procMount Unmasked without a user namespace")
+}
+
+fn of_volumes(pod: &Pod) -> Option<&'static str> {
+    for volume in spec::spec(pod).volumes.iter().flatten() {
+        let medium = volume.empty_dir.as_ref().and_then(|e| e.medium.as_deref()).unwrap_or_default();
+        if medium.starts_with("HugePages") {
+            return Some("emptyDir volumes on huge pages");
+        }
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            if source.cluster_trust_bundle.is_some() {
+                return Some("projected cluster trust bundles");
+            }
+            if source.pod_certificate.is_some() {
+                return Some("projected pod certificates");
+            }
+        }
+    }
+    None
+}
+
+fn of_containers(pod: &Pod) -> Option<&'static str> {
+    if spec::spec(pod).resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        return Some("dynamic resource allocation (resourceClaims)");
+    }
+    if containers(pod).any(|c| c.volume_devices.is_some_and(|d| !d.is_empty())) {
+        return Some("raw block volumes (volumeDevices)");
+    }
+    let all = |c: &Container| c.restart_policy_rules.iter().flatten().any(|r| r.action == "RestartAllContainers");
+    containers(pod).any(|c| all(&c)).then_some("the restart action RestartAllContainers")
+}
+
+fn groups(pod: &Pod, features: &Features) -> Option<Refusal> {
+    let policy = spec::spec(pod).security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    (policy == Some("Strict") && !features.strict_groups).then(|| Refusal {
+        reason: "SupplementalGroupsPolicyNotSupported".into(),
+        message: "SupplementalGroupsPolicy=Strict is not supported in this node".into(),
+    })
+}
+
+fn profiles(pod: &Pod, features: &Features) -> Option<Refusal> {
+    let profiles: Vec<_> = containers(pod).filter_map(|c| apparmor::profile(pod, &c)).collect();
+    let nameless = |p: &apparmor::Profile| matches!(p, apparmor::Profile::Localhost(name) if name.trim().is_empty());
+    let required = profiles.iter().any(|p| *p != apparmor::Profile::Unconfined);
+    let why = if required && !features.apparmor {
+        "AppArmor is not enabled on the host"
+    } else if profiles.iter().any(nameless) {
+        "invalid empty AppArmor profile name"
+    } else {
+        return None;
+    };
+    Some(Refusal { reason: "AppArmor".into(), message: format!("Cannot enforce AppArmor: {why}") })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn reason(spec: Value, features: &Features) -> Option<String> {
+        let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        refuse(&pod, features).map(|r| r.reason)
+    }
+
+    #[test]
+    fn pod_is_refused_for_what_the_node_cannot_give() {
+        let none = Features::default();
+        let c = |more: Value| {
+            let mut c = json!({"name": "c"});
+            c.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!([c])
+        };
+        let plain = c(json!({}));
+        let unsupported = Some(UNSUPPORTED);
+        for (spec, want) in [
+            (json!({"containers": plain}), None),
+            (json!({"containers": plain, "hostUsers": true}), None),
+            (json!({"containers": plain, "hostUsers": false}), unsupported),
+            (json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked"}}))}), unsupported),
+            (
+                json!({"containers": plain, "initContainers": c(json!({"securityContext": {"procMount": "Unmasked"}}))}),
+                unsupported,
+            ),
+            (json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked", "privileged": true}}))}), None),
+            (json!({"containers": c(json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]}))}), unsupported),
+            (
+                json!({"containers": plain, "volumes": [{"name": "v", "emptyDir": {"medium": "HugePages-2Mi"}}]}),
+                unsupported,
+            ),
+            (json!({"containers": plain, "resourceClaims": [{"name": "gpu"}]}), unsupported),
+            (
+                json!({"containers": plain, "securityContext": {"supplementalGroupsPolicy": "Strict"}}),
+                Some("SupplementalGroupsPolicyNotSupported"),
+            ),
+            (
+                json!({"containers": plain, "securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}),
+                Some("AppArmor"),
+            ),
+            (
+                json!({"containers": c(json!({"securityContext":
+                {"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}}}))}),
+                Some("AppArmor"),
+            ),
+            (json!({"containers": plain, "securityContext": {"appArmorProfile": {"type": "Unconfined"}}}), None),
+        ] {
+            assert_eq!(reason(spec.clone(), &none).as_deref(), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn features_of_host_and_runtime_are_used() {
+        let all = Features { apparmor: true, strict_groups: true, ..Features::default() };
+        let context = json!({"supplementalGroupsPolicy": "Strict", "appArmorProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(reason(json!({"containers": [{"name": "c"}], "securityContext": context}), &all), None);
+        let nameless = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}});
+        let spec = json!({"containers": [{"name": "c"}], "securityContext": nameless});
+        assert_eq!(reason(spec, &all).as_deref(), Some("AppArmor"));
+    }
+}

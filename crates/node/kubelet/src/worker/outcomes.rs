@@ -1,0 +1,166 @@
+//! Takes in what came of jobs.
+
+use super::messages::{Done, NotStarted};
+use super::run::Worker;
+use crate::context::{now, reference};
+use crate::pod::memory::Work;
+use crate::pod::view::{Instance, Sandbox, State};
+use crate::pod::{Nanos, SECOND, spec};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use tokio::task::{self, JoinError};
+
+/// After a job that panicked: it would most likely do so again.
+const PANICKED: Nanos = 10 * SECOND;
+
+impl Worker {
+    /// Takes in the end of a job. True when the runtime must be asked.
+    pub(super) fn take_in(&mut self, ended: Result<(task::Id, Done), JoinError>) -> bool {
+        match ended {
+            Ok((id, done)) => {
+                self.works.remove(&id);
+                self.finish(done)
+            }
+            Err(e) => {
+                let work = self.works.remove(&e.id());
+                tracing::error!(pod = spec::full_name(&self.pod), ?work, error = %e, "a pod's job panicked");
+                let later = now() + PANICKED;
+                match &work {
+                    Some(Work::Volumes) => self.memory.volumes_not_before = later,
+                    Some(Work::Sandbox) => self.memory.sandbox_not_before = later,
+                    Some(Work::Container(name)) => self.memory.of(name).not_before = later,
+                    None => {}
+                }
+                work.is_some_and(|work| self.memory.busy.remove(&work))
+            }
+        }
+    }
+
+    /// Takes in a result. True when the runtime must be asked.
+    fn finish(&mut self, done: Done) -> bool {
+        match done {
+            Done::Volumes(result) => self.volumes_done(result),
+            Done::Sandbox(result) => return self.sandbox_done(result),
+            Done::SandboxStopped(result) => {
+                self.memory.busy.remove(&Work::Sandbox);
+                if let Err(e) = result {
+                    tracing::warn!(pod = spec::full_name(&self.pod), error = e, "sandbox can't be stopped");
+                    self.wake = Some(now() + SECOND);
+                }
+                return true;
+            }
+            Done::Start { name, resources, result } => {
+                self.memory.busy.remove(&Work::Container(name.clone()));
+                return match result {
+                    Ok(instance) => self.started(name, resources, instance),
+                    Err(e) => self.not_started(&name, e),
+                };
+            }
+            Done::Kill { name, stopped } => {
+                self.memory.busy.remove(&Work::Container(name.clone()));
+                if stopped {
+                    self.memory.of(&name).kill = None;
+                }
+                return true;
+            }
+            Done::Resize { name, resources } => self.resized(name, resources),
+            Done::Aside => return true,
+        }
+        false
+    }
+
+    fn volumes_done(&mut self, result: Option<Result<crate::volumes::Volumes, String>>) {
+        self.memory.busy.remove(&Work::Volumes);
+        let stale = std::mem::take(&mut self.stale);
+        let Some(result) = result else { return };
+        match result {
+            Ok(volumes) => {
+                self.volumes = volumes;
+                self.memory.volumes_ready = true;
+                self.failures.0 = 0;
+            }
+            Err(why) => {
+                self.node.recorder.warning(&reference(&self.pod, None), "FailedMount", why);
+                self.failures.0 += 1;
+                let wait = (SECOND / 2) << self.failures.0.min(8);
+                let again = now() + wait;
+                self.memory.volumes_not_before = again;
+                if self.memory.volumes_ready {
+                    // A refresh that failed: what is there stays, and is tried again.
+                    self.volumes.refresh_at = jiff::Timestamp::from_nanosecond(i128::from(again)).ok();
+                }
+            }
+        }
+        if stale {
+            self.refresh();
+        }
+    }
+
+    fn sandbox_done(&mut self, result: Result<Sandbox, String>) -> bool {
+        self.memory.busy.remove(&Work::Sandbox);
+        match result {
+            Ok(sandbox) => {
+                self.observed.put_sandbox(sandbox);
+                self.failures.1 = 0;
+                false
+            }
+            Err(why) => {
+                let message = format!("Failed to create pod sandbox: {why}");
+                self.node.recorder.warning(&reference(&self.pod, None), "FailedCreatePodSandBox", message);
+                self.failures.1 += 1;
+                self.memory.sandbox_not_before = now() + (SECOND << self.failures.1.min(5));
+                true
+            }
+        }
+    }
+
+    fn started(&mut self, name: String, resources: ResourceRequirements, instance: Instance) -> bool {
+        let gone = instance.state != State::Running;
+        let memory = self.memory.of(&name);
+        memory.instance.clone_from(&instance.id);
+        (memory.hooked, memory.started, memory.ready) = (true, None, None);
+        (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
+        memory.pull_until = 0;
+        self.resizes.note(name.clone(), resources);
+        self.observed.put(instance);
+        self.drop_old(&name);
+        // The pod may have been resized during the start.
+        self.resize();
+        gone
+    }
+
+    /// Of ended instances only the last one stays, for its log and its state.
+    fn drop_old(&mut self, name: &str) {
+        for old in self.ended_instances(name).into_iter().skip(1) {
+            if let Some(all) = self.observed.instances.get_mut(name) {
+                all.retain(|i| i.id != old.id);
+            }
+            let node = self.node.clone();
+            let log = super::observe::log_file(&self.node, &self.pod, &old);
+            self.jobs.spawn(async move {
+                if node.runtime.remove_container(&old.id).await.is_ok() {
+                    crate::housekeeping::remove_logs(&log);
+                }
+                Done::Aside
+            });
+        }
+    }
+
+    fn not_started(&mut self, name: &str, e: NotStarted) -> bool {
+        let time = now();
+        let memory = self.memory.of(name);
+        memory.not_before = time + 10 * SECOND;
+        if e.pulled {
+            memory.pull.advance(time);
+            memory.pull_until = memory.pull.ready_at(time);
+            memory.not_before = time + 2 * SECOND;
+        } else if e.backed_off {
+            memory.not_before = memory.pull_until;
+        }
+        if e.made {
+            // The instance tells the story itself, and its end counts for the back-off.
+            memory.not_before = 0;
+        }
+        memory.waiting = if e.made { None } else { Some(e.waiting) };
+        e.made
+    }
+}

@@ -1,0 +1,207 @@
+//! Finds the meaning of a request's path and method: what is answered, and which rights that takes.
+//!
+//! Invariant: the path is decoded once, and access and routing judge the same [`Route`]. Judging the encoded path and
+//! routing the decoded one let `GET /%65xec/...` pass as a read.
+
+use crate::backend::{Failure, StreamTarget};
+use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
+
+/// A stream, or a command that runs in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Exec,
+    Attach,
+    PortForward,
+    Run,
+}
+
+/// Something that the server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Health,
+    Pods,
+    Metrics,
+    ResourceMetrics { cadvisor: bool },
+    ProbeMetrics,
+    Stats,
+    Configz,
+    Log(StreamTarget),
+    Stream(Stream, StreamTarget),
+}
+
+impl Route {
+    /// Whether it is for people that debug pods and not for the cluster's working.
+    pub(crate) fn is_debugging(&self) -> bool {
+        matches!(self, Route::Stream(..) | Route::Log(_))
+    }
+}
+
+/// What a client needs to be allowed, as attributes of a SubjectAccessReview for `nodes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Right {
+    pub(crate) verb: &'static str,
+    /// One of KEP-2862's subresources; `proxy` stands for all.
+    pub(crate) subresource: &'static str,
+}
+
+/// A path in its decoded segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segments(Vec<String>);
+
+impl Segments {
+    pub(crate) fn decode(path: &str) -> Self {
+        let decode = |word: &str| percent_decode_str(word).decode_utf8_lossy().into_owned();
+        Segments(path.trim_matches('/').split('/').map(decode).collect())
+    }
+
+    fn words(&self) -> Vec<&str> {
+        self.0.iter().map(String::as_str).collect()
+    }
+
+    /// Returns the right that a request needs. A path that leads nowhere needs one too, so that clients without rights
+    /// learn nothing.
+    pub(crate) fn right(&self, method: &Method) -> Right {
+        let words = self.words();
+        let first = words.first().copied().unwrap_or_default();
+        let verb = match method.as_str() {
+            // Commands are not read, whatever the method: a WebSocket always begins with GET.
+            _ if matches!(first, "exec" | "attach" | "portForward" | "run" | "cri") => "create",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            _ => "get",
+        };
+        let subresource = match first {
+            "stats" => "stats",
+            "metrics" => "metrics",
+            "logs" => "log",
+            "pods" | "runningpods" => "pods",
+            "healthz" => "healthz",
+            "configz" => "configz",
+            _ => "proxy",
+        };
+        Right { verb, subresource }
+    }
+
+    /// Returns what is to be answered.
+    ///
+    /// # Errors
+    /// 404 for a path that leads nowhere, 405 for a method that the path does not have.
+    pub(crate) fn route(&self, method: &Method) -> Result<Route, Failure> {
+        let route = self.find().ok_or_else(|| Failure::not_found("404 page not found"))?;
+        let methods: &[Method] = match route {
+            Route::Stream(Stream::Run, _) => &[Method::POST],
+            Route::Stream(..) => &[Method::GET, Method::POST],
+            _ => &[Method::GET, Method::HEAD],
+        };
+        if !methods.contains(method) {
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
+        }
+        Ok(route)
+    }
+
+    fn find(&self) -> Option<Route> {
+        Some(match self.words().as_slice() {
+            ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => Route::Health,
+            ["pods"] | ["runningpods"] => Route::Pods,
+            ["metrics"] => Route::Metrics,
+            ["metrics", "resource"] => Route::ResourceMetrics { cadvisor: false },
+            ["metrics", "cadvisor"] => Route::ResourceMetrics { cadvisor: true },
+            ["metrics", "probes"] => Route::ProbeMetrics,
+            ["stats"] | ["stats", "summary"] => Route::Stats,
+            ["configz"] => Route::Configz,
+            ["containerLogs", namespace, pod, container] => Route::Log(target(namespace, pod, None, container)),
+            ["portForward", namespace, pod] => Route::Stream(Stream::PortForward, target(namespace, pod, None, "")),
+            ["portForward", namespace, pod, uid] => {
+                Route::Stream(Stream::PortForward, target(namespace, pod, Some(uid), ""))
+            }
+            [word, namespace, pod, container] => Route::Stream(command(word)?, target(namespace, pod, None, container)),
+            [word, namespace, pod, uid, container] => {
+                Route::Stream(command(word)?, target(namespace, pod, Some(uid), container))
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn command(word: &str) -> Option<Stream> {
+    match word {
+        "exec" => Some(Stream::Exec),
+        "attach" => Some(Stream::Attach),
+        "run" => Some(Stream::Run),
+        _ => None,
+    }
+}
+
+fn target(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> StreamTarget {
+    StreamTarget {
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
+        uid: uid.map(str::to_owned),
+        container: container.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn commands_need_create_in_every_spelling_and_by_every_method() {
+        for path in ["/exec/ns/p/c", "/%65xec/ns/p/c", "//exec/ns/p/c", "/%72un/ns/p/c", "/attach/ns/p/u/c"] {
+            for method in [Method::GET, Method::HEAD, Method::POST] {
+                let right = Segments::decode(path).right(&method);
+                assert_eq!(right, Right { verb: "create", subresource: "proxy" }, "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_runs_a_command_needs_create() {
+        // Double encoding is decoded once, by both.
+        let first = ["exec", "%65xec", "e%78ec", "%2565xec", "run", "r%75n", "%2Frun", "attach", "portForward"];
+        for word in first {
+            for method in [Method::GET, Method::POST] {
+                let segments = Segments::decode(&format!("/{word}/ns/p/c"));
+                if let Ok(Route::Stream(..)) = segments.route(&method) {
+                    assert_eq!(segments.right(&method).verb, "create", "{method} {word}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reads_need_the_subresource_of_their_path() {
+        for (path, subresource) in [
+            ("/pods", "pods"),
+            ("/%70ods", "pods"),
+            ("/containerLogs/ns/p/c", "proxy"),
+            ("/stats/summary", "stats"),
+            ("/metrics/cadvisor", "metrics"),
+            ("/healthz", "healthz"),
+        ] {
+            let segments = Segments::decode(path);
+            assert_eq!(segments.right(&Method::GET), Right { verb: "get", subresource }, "{path}");
+            assert!(segments.route(&Method::GET).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_that_a_path_does_not_have_are_refused() {
+        for (method, path, status) in [
+            (Method::GET, "/run/ns/p/c", 405),
+            (Method::PUT, "/exec/ns/p/c", 405),
+            (Method::POST, "/pods", 405),
+            (Method::DELETE, "/containerLogs/ns/p/c", 405),
+            (Method::GET, "/exec%2Fns%2Fp%2Fc", 404),
+            (Method::GET, "/nothing", 404),
+        ] {
+            let failure = Segments::decode(path).route(&method).unwrap_err();
+            assert_eq!(failure.status.as_u16(), status, "{method} {path}");
+        }
+        assert!(Segments::decode("/run/ns/p/c").route(&Method::POST).is_ok());
+    }
+}

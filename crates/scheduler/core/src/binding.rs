@@ -1,0 +1,139 @@
+//! From a chosen node to a bound pod: assume, reserve and ask for permission at once; wait and bind in the background.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scheduler_framework::cycle::Chosen;
+use scheduler_framework::{
+    BindError, ClusterEvent, Code, CycleState, Diagnosis, PermitOutcome, PodInfo, Profile, Rejection, Wait,
+};
+
+use crate::queue::{Attempt, Failure};
+use crate::scheduler::{Scheduler, now};
+
+/// A pod that counts on its node and is to be bound to it.
+struct Binding {
+    pod: Arc<PodInfo>,
+    node: String,
+    state: CycleState,
+    /// Set while Permit plugins keep the pod waiting.
+    wait: Option<Wait>,
+}
+
+impl Scheduler {
+    /// Counts the pod on the node and binds it in the background.
+    pub(crate) fn commit(self: &Arc<Self>, attempt: &Attempt, chosen: Chosen) {
+        let (pod, node) = (Arc::clone(&attempt.pod), chosen.node.to_string());
+        self.cache.assume(&pod, &node);
+        self.release_nomination(&pod, &node);
+        let mut binding = Binding { pod, node, state: chosen.state, wait: None };
+        let permitted = self.reserve(&mut binding).and_then(|()| self.permit(&mut binding));
+        // While plugins may still reject the pod, changes count as if it were being tried.
+        if binding.wait.is_none() && permitted.is_ok() {
+            self.queue.settle(binding.pod.uid());
+        }
+        let (this, arrived) = (Arc::clone(self), attempt.arrived);
+        // A panic stops the component: the cache would count the pod on its node for ever.
+        self.tasks.spawn("binding", async move {
+            let bound = match permitted {
+                Ok(()) => this.bind(&mut binding).await,
+                Err(rejection) => Err(rejection),
+            };
+            match bound {
+                Ok(took) => {
+                    let since = Duration::from_nanos(u64::try_from(now() - arrived).unwrap_or(0));
+                    this.numbers.bound(took, since);
+                    this.writer.scheduled(&binding.pod, &binding.node);
+                }
+                Err(rejection) => this.unbound(&mut binding, &rejection).await,
+            }
+        });
+    }
+
+    /// Removes the pod's nomination, since the cache counts the pod now. Room that was kept on another node is free.
+    fn release_nomination(&self, pod: &Arc<PodInfo>, node: &str) {
+        if self.nominations.remove(pod.uid()).is_some_and(|nominated| &*nominated != node) {
+            self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+        }
+    }
+
+    fn profile(&self, pod: &PodInfo) -> Result<&Profile, Rejection> {
+        self.profiles.of(&pod.pod).ok_or_else(|| Rejection::error("", "the pod's scheduler name has no profile"))
+    }
+
+    fn reserve(&self, binding: &mut Binding) -> Result<(), Rejection> {
+        let Binding { pod, node, state, .. } = binding;
+        let profile = self.profile(pod)?;
+        profile.points.reserve.iter().try_for_each(|entry| entry.plugin.reserve(state, pod, node))
+    }
+
+    fn permit(&self, binding: &mut Binding) -> Result<(), Rejection> {
+        let mut limits = Vec::new();
+        for entry in &self.profile(&binding.pod)?.points.permit {
+            match entry.plugin.permit(&binding.state, &binding.pod, &binding.node) {
+                PermitOutcome::Allow => {}
+                PermitOutcome::Wait(limit) => limits.push((entry.name, limit)),
+                PermitOutcome::Reject(rejection) => return Err(rejection),
+            }
+        }
+        if !limits.is_empty() {
+            binding.wait = Some(self.waiting.add(&binding.pod, limits));
+        }
+        Ok(())
+    }
+
+    async fn bind(&self, binding: &mut Binding) -> Result<Duration, Rejection> {
+        if let Some(wait) = binding.wait.take() {
+            wait.end().await?;
+            self.queue.settle(binding.pod.uid());
+        }
+        let Binding { pod, node, state, .. } = binding;
+        let points = &self.profile(pod)?.points;
+        let failed = |error: BindError| Rejection::error(error.plugin, error.message);
+        for entry in &points.pre_bind {
+            entry.plugin.pre_bind(state, pod, node).await.map_err(failed)?;
+        }
+        let began = Instant::now();
+        for entry in &points.bind {
+            if entry.plugin.bind(pod, node).await.map_err(failed)? {
+                points.post_bind.iter().for_each(|entry| entry.plugin.post_bind(pod, node));
+                return Ok(began.elapsed());
+            }
+        }
+        Err(Rejection::error("", "no plugin bound the pod"))
+    }
+
+    /// Releases the node and puts the pod back in the queue.
+    async fn unbound(&self, binding: &mut Binding, rejection: &Rejection) {
+        let Binding { pod, node, state, .. } = binding;
+        if let Some(profile) = self.profiles.of(&pod.pod) {
+            for entry in profile.points.reserve.iter().rev() {
+                entry.plugin.unreserve(state, pod, node);
+            }
+        }
+        self.cache.forget(pod.uid());
+        let returns = self.queue.pod(pod.uid()).is_some() && !self.cache.has_pod(pod.uid());
+        let errored = rejection.code == Code::Error;
+        if returns {
+            let plugins = if errored { HashSet::new() } else { [rejection.plugin].into() };
+            self.queue.reject(pod.uid(), Failure { plugins, errored, preempting: false }, now());
+        }
+        // The node has room again, for others: the pod itself was not short of it.
+        self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+        if returns {
+            let (reason, message) = explain_rejection(node, rejection);
+            tracing::warn!(pod = pod.key(), node, message, "pod not bound");
+            self.writer.unschedulable(&pod.pod, reason, &message, Some("")).await;
+        }
+    }
+}
+
+/// Reason and message of the condition of a pod that was not bound.
+fn explain_rejection(node: &str, rejection: &Rejection) -> (&'static str, String) {
+    if rejection.code == Code::Error {
+        return ("SchedulerError", format!("binding rejected: {}", rejection.reasons.join(", ")));
+    }
+    let rejections = [(Arc::from(node), rejection.clone())].into();
+    ("Unschedulable", Diagnosis { nodes: 1, rejections, ..Diagnosis::default() }.message())
+}

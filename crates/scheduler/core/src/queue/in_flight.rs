@@ -1,0 +1,83 @@
+//! Changes that came while pods were being tried.
+//!
+//! One log serves all attempts: each remembers where it began, and what no attempt needs any more is dropped.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use scheduler_framework::ClusterEvent;
+
+use super::state::Uid;
+
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// Number of the first change that each attempt has not seen.
+    started: HashMap<Uid, u64>,
+    order: BTreeSet<(u64, Uid)>,
+    changes: VecDeque<ClusterEvent>,
+    /// Number of the first change in the log.
+    first: u64,
+}
+
+impl InFlight {
+    fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+
+    pub(super) fn start(&mut self, uid: &Uid) {
+        self.forget(uid);
+        let at = self.end();
+        self.started.insert(uid.clone(), at);
+        self.order.insert((at, uid.clone()));
+    }
+
+    pub(super) fn record(&mut self, event: ClusterEvent) {
+        if !self.started.is_empty() {
+            self.changes.push_back(event);
+        }
+    }
+
+    /// Ends an attempt and returns the changes that came since it began.
+    pub(super) fn finish(&mut self, uid: &str) -> Vec<ClusterEvent> {
+        let Some(at) = self.started.get(uid) else { return Vec::new() };
+        let seen = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let missed = self.changes.iter().skip(seen).cloned().collect();
+        self.forget(uid);
+        missed
+    }
+
+    /// Ends an attempt that does not need the changes.
+    pub(super) fn forget(&mut self, uid: &str) {
+        let Some((uid, at)) = self.started.remove_entry(uid) else { return };
+        self.order.remove(&(at, uid));
+        let needed = self.order.first().map_or_else(|| self.end(), |(at, _)| *at);
+        let drop = usize::try_from(needed.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        self.changes.drain(..drop.min(self.changes.len()));
+        self.first = needed;
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn attempt_gets_the_changes_since_it_began_and_the_log_is_trimmed() {
+        let mut log = InFlight::default();
+        let (a, b): (Uid, Uid) = (Arc::from("a"), Arc::from("b"));
+        log.record(ClusterEvent::NamespaceChanged);
+        log.start(&a);
+        log.record(ClusterEvent::NamespaceChanged);
+        log.start(&b);
+        log.record(ClusterEvent::StorageChanged);
+        assert_eq!(log.changes.len(), 2);
+        assert_eq!(log.finish("a").len(), 2);
+        assert_eq!(log.changes.len(), 1);
+        assert_eq!(log.finish("b").len(), 1);
+        assert!(log.changes.is_empty() && log.finish("b").is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use super::*;
+use serde_json::json;
+use tokio::time::timeout;
+
+/// Higher priority first; gated by a scheduling gate; only deleted pods help.
+struct Simple;
+
+impl Judge for Simple {
+    fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
+        Rank(-i64::from(pod.priority()), since)
+    }
+
+    fn is_gated(&self, pod: &PodInfo) -> bool {
+        pod.spec().is_some_and(|spec| spec.scheduling_gates.is_some())
+    }
+
+    fn listens(&self, plugin: &str, _: &ClusterEvent) -> bool {
+        plugin != "Deaf"
+    }
+
+    fn hint(&self, _: &str, _: &PodInfo, event: &ClusterEvent) -> bool {
+        matches!(event, ClusterEvent::AssignedPodDeleted(_))
+    }
+}
+
+fn pod(name: &str, priority: i32, gated: bool) -> Arc<PodInfo> {
+    let mut object = json!({"metadata": {"name": name, "uid": name}, "spec": {"priority": priority, "containers": []}});
+    if gated {
+        object["spec"]["schedulingGates"] = json!([{"name": "g"}]);
+    }
+    Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+}
+
+fn queue() -> Queue {
+    let (first_backoff, longest_backoff) = (Duration::from_millis(50), Duration::from_secs(1));
+    Queue::new(Arc::new(Simple), Waits { first_backoff, longest_backoff, ..Waits::default() })
+}
+
+async fn next(queue: &Queue) -> String {
+    let attempt = timeout(Duration::from_secs(5), queue.next()).await.unwrap().unwrap();
+    attempt.pod.name().to_owned()
+}
+
+fn deleted() -> ClusterEvent {
+    ClusterEvent::AssignedPodDeleted(pod("gone", 0, false))
+}
+
+fn by(plugin: &'static str) -> Failure {
+    Failure { plugins: [plugin].into(), ..Failure::default() }
+}
+
+fn preempting() -> Failure {
+    Failure { preempting: true, ..by("Fit") }
+}
+
+#[tokio::test]
+async fn pods_come_by_priority_and_age_unless_gated() {
+    let queue = queue();
+    queue.set(pod("low", 0, false), None, 1);
+    queue.set(pod("late", 0, false), None, 2);
+    queue.set(pod("high", 5, false), None, 3);
+    queue.set(pod("held", 9, true), None, 0);
+    for want in ["high", "low", "late"] {
+        assert_eq!(next(&queue).await, want);
+        queue.settle(want);
+    }
+    assert_eq!(queue.counts().gated, 1);
+    queue.set(pod("held", 9, false), None, 4);
+    assert_eq!(next(&queue).await, "held");
+}
+
+#[tokio::test]
+async fn rejected_pods_wait_for_a_change_that_helps() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.reject("p", by("Fit"), 2);
+    queue.event(ClusterEvent::NamespaceChanged);
+    assert_eq!(queue.counts().unschedulable, 1);
+    queue.event(deleted());
+    assert_eq!(queue.counts().unschedulable, 0);
+    assert_eq!(next(&queue).await, "p");
+    // A change during the attempt is not lost.
+    queue.event(deleted());
+    queue.reject("p", by("Fit"), 2);
+    assert_eq!(next(&queue).await, "p");
+    queue.remove("p");
+    queue.reject("p", by("Fit"), 2);
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+#[tokio::test]
+async fn errored_pod_backs_off() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.reject("p", Failure { errored: true, ..Failure::default() }, 2);
+    let before = Instant::now();
+    assert_eq!(next(&queue).await, "p");
+    assert!(before.elapsed() >= Duration::from_millis(45));
+}
+
+/// Returns true if the queue has nothing to try for longer than the longest back-off of these tests.
+async fn rests(queue: &Queue) -> bool {
+    timeout(Duration::from_millis(300), queue.next()).await.is_err()
+}
+
+#[tokio::test]
+async fn held_pod_is_tried_only_after_its_preemption_has_ended() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.reject("p", preempting(), 2);
+    // The first victim is gone while others are still to be evicted.
+    queue.event(deleted());
+    assert!(rests(&queue).await);
+    queue.release("p", false);
+    assert_eq!(next(&queue).await, "p");
+}
+
+#[tokio::test]
+async fn released_pod_waits_for_a_change_unless_its_preemption_failed() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    for failed in [false, true] {
+        if queue.counts().unschedulable == 0 {
+            assert_eq!(next(&queue).await, "p");
+        }
+        queue.reject("p", preempting(), 2);
+        queue.release("p", failed);
+        assert_eq!(rests(&queue).await, !failed);
+    }
+}
+
+#[tokio::test]
+async fn plugins_see_only_the_kinds_of_changes_that_they_asked_for() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.reject("p", by("Deaf"), 2);
+    queue.event(deleted());
+    assert_eq!(queue.counts().unschedulable, 1);
+    queue.activate("p");
+    assert_eq!(queue.counts().unschedulable, 0);
+}
+
+#[tokio::test]
+async fn failed_pod_goes_behind_younger_pods_of_its_priority() {
+    let queue = queue();
+    queue.set(pod("old", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "old");
+    queue.set(pod("young", 0, false), None, 2);
+    queue.reject("old", by("Fit"), 3);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    queue.event(deleted());
+    for want in ["young", "old"] {
+        assert_eq!(next(&queue).await, want);
+        queue.settle(want);
+    }
+}
+
+#[tokio::test]
+async fn pod_does_not_wake_itself_by_its_own_change() {
+    let queue = queue();
+    queue.set(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.reject("p", by("Fit"), 2);
+    queue.event_for_others("p", deleted());
+    assert_eq!(queue.counts().unschedulable, 1);
+}

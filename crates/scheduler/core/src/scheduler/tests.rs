@@ -1,0 +1,191 @@
+//! Attempts against a cache and a queue, with plugins that never get to the API server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::events::Recorder;
+use client::{Client, Config, Event};
+use scheduler_framework::cycle::Nominations;
+use scheduler_framework::{Bind, BindError, Cluster, CycleState, Permit, PermitOutcome, Plugin, Points};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::View;
+use crate::handlers;
+use crate::queue::Waits;
+
+/// The outcome of a test binding.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Binds,
+    Hangs,
+    Panics,
+}
+
+struct TestBinder {
+    fate: Fate,
+    bound: Arc<AtomicBool>,
+}
+
+impl Plugin for TestBinder {
+    const NAME: &'static str = "TestBinder";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Err("made by hand".to_owned())
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.bind(&self);
+    }
+}
+
+#[async_trait]
+impl Bind for TestBinder {
+    async fn bind(&self, _: &PodInfo, _: &str) -> Result<bool, BindError> {
+        match self.fate {
+            Fate::Binds => {}
+            Fate::Hangs => std::future::pending::<()>().await,
+            Fate::Panics => panic!("planted"),
+        }
+        self.bound.store(true, Ordering::SeqCst);
+        Ok(true)
+    }
+}
+
+/// Keeps every pod waiting.
+struct Gate;
+
+impl Plugin for Gate {
+    const NAME: &'static str = "Gate";
+
+    fn new(_: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn extend(self: Arc<Self>, points: &mut Points) {
+        points.permit(&self);
+    }
+}
+
+impl Permit for Gate {
+    fn permit(&self, _: &CycleState, _: &PodInfo, _: &str) -> PermitOutcome {
+        PermitOutcome::Wait(Duration::from_millis(100))
+    }
+}
+
+struct Harness {
+    scheduler: Arc<Scheduler>,
+    bound: Arc<AtomicBool>,
+}
+
+/// Returns a scheduler with resource fitting, and one node `n` with 2 CPUs.
+fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
+    let view = View::default();
+    let waiting = view.waiting_pods();
+    let cluster: Arc<dyn Cluster> = Arc::new(view);
+    let mut points = Points::default();
+    for entry in scheduler_plugins::registry() {
+        if ["PrioritySort", "NodeResourcesFit"].contains(&entry.name) {
+            (entry.make)(&Value::Null, &cluster, &mut points).unwrap();
+        }
+    }
+    let bound = Arc::new(AtomicBool::new(false));
+    points.add(TestBinder { fate, bound: Arc::clone(&bound) });
+    more(&mut points);
+    let name = crate::profiles::DEFAULT_NAME.to_owned();
+    let profile = Profile { name: name.clone(), points, percentage_of_nodes_to_score: 0 };
+    let profiles = Arc::new(Profiles(vec![profile]));
+    let client = Client::new(Config::builder("http://127.0.0.1:1"));
+    let scheduler = Arc::new(Scheduler {
+        cache: Cache::default(),
+        queue: Queue::new(Arc::clone(&profiles) as Arc<dyn Judge>, Waits::default()),
+        nominations: NominationIndex::default(),
+        profiles,
+        waiting,
+        writer: Writer { client, events: Recorder::disconnected(), name },
+        numbers: Numbers::new(),
+        tasks: Tasks::new(CancellationToken::new()),
+    });
+    let node =
+        json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "9"}}});
+    let new = Arc::new(serde_json::from_value(node).unwrap());
+    handlers::node(&scheduler, Event::Applied { old: None, new });
+    Harness { scheduler, bound }
+}
+
+/// A pod that asks for one CPU.
+fn pod(name: &str, nominated: Option<&str>) -> Arc<Pod> {
+    let requests = json!({"cpu": "1"});
+    let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "status": {"nominatedNodeName": nominated}});
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+impl Harness {
+    /// Adds a pod and tries it, or whichever pod is first in the queue.
+    async fn try_pod(&self, pod: &Arc<Pod>) {
+        handlers::pod(&self.scheduler, Event::Applied { old: None, new: Arc::clone(pod) });
+        let attempt = tokio::time::timeout(Duration::from_secs(5), self.scheduler.queue.next()).await;
+        self.scheduler.attempt(attempt.unwrap().unwrap(), &mut 0);
+    }
+}
+
+#[tokio::test]
+async fn nominated_pod_counts_once_while_it_is_bound() {
+    let test = harness(Fate::Hangs, |_| {});
+    test.try_pod(&pod("preemptor", Some("n"))).await;
+    assert!(test.scheduler.cache.has_pod("preemptor"));
+    // The node has room for one more, however long the binding takes.
+    test.try_pod(&pod("other", None)).await;
+    assert!(test.scheduler.cache.has_pod("other"));
+}
+
+#[tokio::test]
+async fn late_status_does_not_nominate_a_pod_that_counts_on_its_node() {
+    let test = harness(Fate::Hangs, |_| {});
+    test.try_pod(&pod("preemptor", Some("n"))).await;
+    let (old, new) = (Some(pod("preemptor", None)), pod("preemptor", Some("n")));
+    handlers::pod(&test.scheduler, Event::Applied { old, new });
+    assert!(test.scheduler.nominations.is_empty());
+}
+
+#[tokio::test]
+async fn pod_that_no_plugin_permits_in_time_is_rejected_and_releases_its_node() {
+    let test = harness(Fate::Binds, |points| points.add(Gate));
+    test.try_pod(&pod("p", None)).await;
+    assert!(test.scheduler.cache.has_pod("p"));
+    assert_eq!(test.scheduler.waiting.list().len(), 1);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!test.bound.load(Ordering::SeqCst) && !test.scheduler.cache.has_pod("p"));
+    assert_eq!(test.scheduler.queue.counts().unschedulable, 1);
+}
+
+#[tokio::test]
+async fn pod_is_bound_once_its_plugin_allows_it() {
+    let test = harness(Fate::Binds, |points| points.add(Gate));
+    test.try_pod(&pod("p", None)).await;
+    assert!(test.scheduler.waiting.allow("p", "Gate"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(test.bound.load(Ordering::SeqCst) && test.scheduler.cache.has_pod("p"));
+}
+
+#[tokio::test]
+async fn deleted_pod_does_not_wait_for_permission_any_longer() {
+    let test = harness(Fate::Binds, |points| points.add(Gate));
+    test.try_pod(&pod("p", None)).await;
+    handlers::pod(&test.scheduler, Event::Deleted(pod("p", None)));
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert!(test.scheduler.waiting.list().is_empty() && !test.scheduler.cache.has_pod("p"));
+    assert!(!test.bound.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn panic_of_a_binding_stops_the_component() {
+    let test = harness(Fate::Panics, |_| {});
+    test.try_pod(&pod("p", None)).await;
+    test.scheduler.tasks.shutdown().cancelled().await;
+    assert_eq!(test.scheduler.tasks.failure().map(|failure| failure.name), Some("binding"));
+}

@@ -1,0 +1,82 @@
+//! Numbers by topology key and value, cheap to copy once they are frozen.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type Numbers = HashMap<String, HashMap<String, i64>>;
+
+/// Numbers by place. Changes after [`Places::freeze`] go into an overlay: as many as were tried out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    base: Arc<Numbers>,
+    changes: Numbers,
+    /// Number of places with a positive number.
+    positive: usize,
+}
+
+fn look_up(numbers: &Numbers, key: &str, value: &str) -> i64 {
+    numbers.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+}
+
+impl Places {
+    pub(super) fn add(&mut self, key: &str, value: &str, by: i64) {
+        let before = self.get(key, value);
+        let values = match self.changes.get_mut(key) {
+            Some(values) => values,
+            None => self.changes.entry(key.to_owned()).or_default(),
+        };
+        match values.get_mut(value) {
+            Some(count) => *count += by,
+            None => drop(values.insert(value.to_owned(), by)),
+        }
+        match (before > 0, before + by > 0) {
+            (false, true) => self.positive += 1,
+            (true, false) => self.positive -= 1,
+            _ => {}
+        }
+    }
+
+    pub(super) fn get(&self, key: &str, value: &str) -> i64 {
+        look_up(&self.base, key, value) + look_up(&self.changes, key, value)
+    }
+
+    /// Topology keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let new = self.changes.keys().filter(|key| !self.base.contains_key(*key));
+        self.base.keys().chain(new).map(String::as_str)
+    }
+
+    /// Returns true if nothing was ever added.
+    pub(super) fn is_empty(&self) -> bool {
+        self.base.is_empty() && self.changes.is_empty()
+    }
+
+    /// Returns true if no place has a positive number.
+    pub(super) fn is_void(&self) -> bool {
+        self.positive == 0
+    }
+
+    /// Ends the collection: copies share what was added so far.
+    pub(super) fn freeze(&mut self) {
+        self.base = Arc::new(std::mem::take(&mut self.changes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_independent_after_freezing() {
+        let mut places = Places::default();
+        places.add("zone", "a", 1);
+        places.freeze();
+        let mut tried = places.clone();
+        tried.add("zone", "a", -1);
+        tried.add("host", "n", 2);
+        assert_eq!((tried.get("zone", "a"), tried.get("host", "n")), (0, 2));
+        assert!(!tried.is_void() && !places.is_void());
+        tried.add("host", "n", -2);
+        assert!(tried.is_void() && !tried.is_empty() && places.get("zone", "a") == 1);
+    }
+}

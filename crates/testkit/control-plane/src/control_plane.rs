@@ -1,0 +1,376 @@
+//! Starting and stopping the parts.
+
+use crate::Caller;
+use crate::certificates::Certificates;
+use anyhow::{Context, ensure};
+use apiserver_server::ServerOptions;
+use base_task::CancellationToken;
+use base_tls::{ClientTls, client_config};
+use clap::Parser;
+use serde_json::json;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a component may take to be ready.
+const START: Duration = Duration::from_secs(30);
+
+/// The parts of a control plane and their flags.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Flags of the API server besides the addresses and certificates, such as `--anonymous-auth=false`. A flag given
+    /// here replaces the default one.
+    pub api_server: Vec<String>,
+    /// Flags of the store besides the addresses and certificates.
+    pub store: Vec<String>,
+    /// Names for which kubelet certificates are made.
+    pub nodes: Vec<String>,
+}
+
+/// A running control plane; dropping it stops all its parts.
+pub struct ControlPlane {
+    folder: tempfile::TempDir,
+    certificates: Certificates,
+    api: SocketAddr,
+    store: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl ControlPlane {
+    /// Starts a store and an API server with Node and RBAC authorisation, as `ironclad` does.
+    ///
+    /// # Panics
+    /// If a part does not become ready within 30 s.
+    pub async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// Starts a store and an API server with these options.
+    ///
+    /// # Panics
+    /// If a part does not become ready within 30 s.
+    pub async fn start_with(options: Options) -> Self {
+        match Self::try_start(&options).await {
+            Ok(plane) => plane,
+            Err(error) => panic!("the control plane did not start: {error:#}"),
+        }
+    }
+
+    /// Starts a store and an API server, and returns what kept them from starting.
+    ///
+    /// # Errors
+    /// A part refused its flags or did not become ready within 30 s.
+    pub async fn try_start(options: &Options) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("ironclad-control-plane.").tempdir()?;
+        let certificates = Certificates::create(&folder.path().join("pki"), &options.nodes)?;
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        let store = start_store(folder.path(), &certificates, &options.store, &stop).await?;
+        let api = start_api_server(folder.path(), &certificates, store, &options.api_server, &stop).await?;
+        let plane = Self { folder, certificates, api, store, stop: guard.disarm() };
+        plane.wait_until_ready().await?;
+        plane.bind_kubelet_client().await?;
+        Ok(plane)
+    }
+
+    /// Returns the folder of the test's files; it is removed with the control plane.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns the API server's address.
+    pub fn api_address(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// Returns the store's client address.
+    pub fn store_address(&self) -> SocketAddr {
+        self.store
+    }
+
+    /// Returns the path of a certificate of the cluster's set, such as `etcd/ca`.
+    pub fn certificate(&self, name: &str) -> PathBuf {
+        self.certificates.pki.crt(name)
+    }
+
+    /// Returns the path of a key of the cluster's set, such as `sa`.
+    pub fn key(&self, name: &str) -> PathBuf {
+        self.certificates.pki.key(name)
+    }
+
+    /// Returns a client that may do everything.
+    pub fn admin(&self) -> Caller {
+        self.user("kubernetes-admin", Some("system:masters"))
+    }
+
+    /// Returns a client with a certificate for this user, in this group.
+    ///
+    /// # Panics
+    /// If the certificate can't be made.
+    pub fn user(&self, name: &str, group: Option<&str>) -> Caller {
+        match self.certificates.client(name, group) {
+            Ok(identity) => self.caller(Some(identity)),
+            Err(error) => panic!("the certificate of {name}: {error:#}"),
+        }
+    }
+
+    /// Returns a client with the identity of the kubelet of a node.
+    pub fn kubelet(&self, node: &str) -> Caller {
+        self.user(&format!("system:node:{node}"), Some("system:nodes"))
+    }
+
+    /// Returns a client that shows no credentials.
+    pub fn anonymous(&self) -> Caller {
+        self.caller(None)
+    }
+
+    /// Returns a client that sends a bearer token.
+    pub fn bearer(&self, token: &str) -> Caller {
+        self.anonymous().with_header("authorization", &format!("Bearer {token}"))
+    }
+
+    fn caller(&self, identity: Option<(Vec<u8>, Vec<u8>)>) -> Caller {
+        let ca = std::fs::read(self.certificate("ca")).ok();
+        let tls = ClientTls { ca, identity, insecure: false, alpn: vec![b"http/1.1".to_vec()] };
+        match client_config(&tls) {
+            Ok(config) => Caller::new(self.api, config),
+            Err(error) => panic!("the client's TLS: {error}"),
+        }
+    }
+
+    /// Writes a kubeconfig for one identity of the cluster's set, such as `controller-manager`.
+    ///
+    /// # Panics
+    /// If the file can't be written.
+    pub fn kubeconfig(&self, identity: &str) -> PathBuf {
+        match self.certificates.kubeconfig(identity, &format!("https://{}", self.api)) {
+            Ok(path) => path,
+            Err(error) => panic!("the kubeconfig of {identity}: {error:#}"),
+        }
+    }
+
+    /// Lets a user use these rules in a namespace, or in the whole cluster if `namespace` is empty.
+    ///
+    /// # Panics
+    /// If the role or its binding is refused.
+    pub async fn grant(&self, user: &str, namespace: &str, rules: serde_json::Value) {
+        let (role, binding) =
+            if namespace.is_empty() { ("ClusterRole", "ClusterRoleBinding") } else { ("Role", "RoleBinding") };
+        let scope = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+        let base = format!("/apis/rbac.authorization.k8s.io/v1{scope}");
+        let name = format!("test-{}", user.replace(':', "-"));
+        let metadata = json!({"name": name});
+        let rules =
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": role, "metadata": metadata, "rules": rules});
+        self.admin().post(&format!("{base}/{}s", role.to_lowercase()), &rules).await.expect_success();
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding, "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": role, "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        });
+        let plural = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+        self.admin().post(&format!("{base}/{plural}"), &binding).await.expect_success();
+    }
+
+    /// Starts the controller manager with these controllers (as `--controllers` takes them).
+    ///
+    /// # Panics
+    /// If the flags are refused.
+    pub fn start_controllers(&self, controllers: &str) {
+        let pki = &self.certificates.pki;
+        let flags = [
+            "kube-controller-manager".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig("controller-manager").display()),
+            format!("--controllers={controllers}"),
+            "--leader-elect=false".to_owned(),
+            "--use-service-account-credentials=true".to_owned(),
+            "--secure-port=0".to_owned(),
+            format!("--service-account-private-key-file={}", pki.key("sa").display()),
+            format!("--root-ca-file={}", pki.crt("ca").display()),
+            format!("--cluster-signing-cert-file={}", pki.crt("ca").display()),
+            format!("--cluster-signing-key-file={}", pki.key("ca").display()),
+        ];
+        let options = match controllers_manager::Options::try_parse_from(flags) {
+            Ok(options) => options,
+            Err(error) => panic!("flags of the controller manager: {error}"),
+        };
+        spawn("kube-controller-manager", controllers_manager::run(options, self.stop.clone()));
+    }
+
+    /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
+    ///
+    /// # Errors
+    /// The kubelet refused its flags or did not begin to serve within 30 s.
+    pub async fn start_kubelet(&self, node: &str, flags: &[&str]) -> anyhow::Result<SocketAddr> {
+        let root = self.folder().join(node);
+        let port_file = root.join("port");
+        std::fs::create_dir_all(&root)?;
+        let config = root.join("kubelet.json");
+        let pki = &self.certificates.pki;
+        let serving = format!("kubelet-serving-{node}");
+        let text = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "address": "127.0.0.1", "port": 0, "healthzPort": 0,
+            "tlsCertFile": pki.crt(&serving), "tlsPrivateKeyFile": pki.key(&serving),
+            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true},
+                "x509": {"clientCAFile": pki.crt("ca")}},
+            "authorization": {"mode": "Webhook"},
+        });
+        std::fs::write(&config, text.to_string())?;
+        let mut words = vec![
+            "kubelet".to_owned(),
+            format!("--config={}", config.display()),
+            format!("--kubeconfig={}", self.kubeconfig(&format!("kubelet-{node}")).display()),
+            format!("--hostname-override={node}"),
+            format!("--root-dir={}", root.display()),
+            format!("--port-file={}", port_file.display()),
+            "--simulated".to_owned(),
+        ];
+        words.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
+        let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
+        let stop = self.stop.clone();
+        spawn("kubelet", async move {
+            let endpoint = runtime.endpoint().to_owned();
+            node_kubelet::run(settings, &endpoint, stop).await
+        });
+        let port = read_port(&port_file).await.context("the kubelet")?;
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Lets the API server use kubelets, as `ironclad up` does.
+    async fn bind_kubelet_client(&self) -> anyhow::Result<()> {
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "ironclad:apiserver-kubelet-client"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": operator_pki::KUBELET_CLIENT}],
+        });
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        let reply = self.admin().post(path, &binding).await;
+        ensure!(reply.status == 201, "the binding of the kubelet client: {}", reply.text());
+        Ok(())
+    }
+
+    async fn wait_until_ready(&self) -> anyhow::Result<()> {
+        let admin = self.admin();
+        let begun = Instant::now();
+        loop {
+            let last = admin.send(http::Method::GET, "/readyz?verbose", &[], "").await;
+            if last.as_ref().is_ok_and(|reply| reply.status == 200) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < START, "the API server is not ready: {:?}", last.map(|reply| reply.text()));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+async fn start_store(
+    folder: &Path,
+    certificates: &Certificates,
+    extra: &[String],
+    stop: &CancellationToken,
+) -> anyhow::Result<SocketAddr> {
+    let port_file = folder.join("store.port");
+    let pki = &certificates.pki;
+    let own = |name: &str| (pki.crt(name), pki.key(name));
+    let ((server, server_key), (peer, peer_key), ca) = (own("etcd/server"), own("etcd/peer"), pki.crt("etcd/ca"));
+    let defaults = [
+        format!("--data-dir={}", folder.join("store").display()),
+        "--engine=memory".to_owned(),
+        "--listen-client-urls=https://127.0.0.1:0".to_owned(),
+        "--listen-peer-urls=https://127.0.0.1:0".to_owned(),
+        format!("--port-file={}", port_file.display()),
+        format!("--cert-file={}", server.display()),
+        format!("--key-file={}", server_key.display()),
+        format!("--trusted-ca-file={}", ca.display()),
+        "--client-cert-auth=true".to_owned(),
+        format!("--peer-cert-file={}", peer.display()),
+        format!("--peer-key-file={}", peer_key.display()),
+        format!("--peer-trusted-ca-file={}", ca.display()),
+        "--peer-client-cert-auth=true".to_owned(),
+    ];
+    let flags = kv_service::Flags::try_parse_from(command_line("kvstore", &defaults, extra))?;
+    spawn("kvstore", kv_service::run(flags, stop.clone()));
+    let port = read_port(&port_file).await.context("the store")?;
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+}
+
+async fn start_api_server(
+    folder: &Path,
+    certificates: &Certificates,
+    store: SocketAddr,
+    extra: &[String],
+    stop: &CancellationToken,
+) -> anyhow::Result<SocketAddr> {
+    let port_file = folder.join("apiserver.port");
+    let pki = &certificates.pki;
+    let files = [
+        ("client-ca-file", pki.crt("ca")),
+        ("tls-cert-file", pki.crt("apiserver")),
+        ("tls-private-key-file", pki.key("apiserver")),
+        ("etcd-cafile", pki.crt("etcd/ca")),
+        ("etcd-certfile", pki.crt("apiserver-etcd-client")),
+        ("etcd-keyfile", pki.key("apiserver-etcd-client")),
+        ("kubelet-certificate-authority", pki.crt("ca")),
+        ("kubelet-client-certificate", pki.crt("apiserver-kubelet-client")),
+        ("kubelet-client-key", pki.key("apiserver-kubelet-client")),
+        ("service-account-key-file", pki.key("sa").with_extension("pub")),
+        ("service-account-signing-key-file", pki.key("sa")),
+        ("requestheader-client-ca-file", pki.crt("front-proxy-ca")),
+    ];
+    let mut defaults: Vec<String> = files.iter().map(|(flag, path)| format!("--{flag}={}", path.display())).collect();
+    defaults.extend([
+        format!("--etcd-servers=https://{store}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--secure-port=0".to_owned(),
+        format!("--port-file={}", port_file.display()),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+    ]);
+    let options = ServerOptions::try_parse_from(command_line("kube-apiserver", &defaults, extra))?;
+    spawn("kube-apiserver", apiserver_server::run(options, stop.clone()));
+    let port = read_port(&port_file).await.context("the API server")?;
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+}
+
+/// Puts a command line together; a flag of `extra` replaces the default of the same name.
+fn command_line(program: &str, defaults: &[String], extra: &[String]) -> Vec<String> {
+    let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+    let replaced = |flag: &&String| !extra.iter().any(|given| name(given) == name(flag));
+    let kept = defaults.iter().filter(replaced).cloned();
+    std::iter::once(program.to_owned()).chain(kept).chain(extra.iter().cloned()).collect()
+}
+
+/// Runs a component in the background; its error is printed, and the wait for its readiness then fails.
+fn spawn(name: &'static str, component: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+    tokio::spawn(async move {
+        if let Err(error) = component.await {
+            eprintln!("{name}: {error:#}");
+        }
+    });
+}
+
+/// Waits for the file in which a component writes its port.
+async fn read_port(path: &Path) -> anyhow::Result<u16> {
+    let begun = Instant::now();
+    loop {
+        if let Some(port) = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()) {
+            return Ok(port);
+        }
+        ensure!(begun.elapsed() < START, "did not write {} within {START:?}", path.display());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,235 @@
+//! The kubelet on the simulated runtime: what it does with pods, seen from the API server and from the node.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use base_task::CancellationToken;
+use clap::Parser;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use testkit_control_plane::{Caller, ControlPlane, Options};
+
+const NODE: &str = "n1";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn plane_with_node() -> ControlPlane {
+    let options = Options { nodes: vec![NODE.to_owned()], ..Options::default() };
+    let plane = ControlPlane::start_with(options).await;
+    plane.start_kubelet(NODE, &[]).await.unwrap();
+    let admin = plane.admin();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
+    wait_for("the node", || async { admin.get(&format!("/api/v1/nodes/{NODE}")).await.status == 200 }).await;
+    plane
+}
+
+async fn wait_for<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what} did not come within 30 s");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn create_pod(admin: &Caller, name: &str, container: Value, more: Value) {
+    let mut whole = json!({"name": "c", "image": "example.com/c:1"});
+    whole.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    let mut spec = json!({"nodeName": NODE, "automountServiceAccountToken": false, "containers": [whole]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    admin.post(PODS, &pod).await.expect_success();
+}
+
+async fn status(admin: &Caller, name: &str) -> Value {
+    admin.get(&format!("{PODS}/{name}")).await.json()["status"].clone()
+}
+
+async fn wait_for_phase(admin: &Caller, name: &str, phase: &str) {
+    wait_for(&format!("{name} {phase}"), || async { status(admin, name).await["phase"] == phase }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_whose_host_port_is_taken_fails() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    let port = json!({"ports": [{"containerPort": 80, "hostPort": 8099}]});
+    create_pod(&admin, "first", port.clone(), json!({})).await;
+    wait_for_phase(&admin, "first", "Running").await;
+    create_pod(&admin, "second", port, json!({})).await;
+    wait_for_phase(&admin, "second", "Failed").await;
+    assert_eq!(status(&admin, "second").await["reason"], "NodePorts");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_may_take_more_than_half_of_the_node() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    let node = admin.get(&format!("/api/v1/nodes/{NODE}")).await.json();
+    let cpus: u64 = node["status"]["allocatable"]["cpu"].as_str().unwrap().parse().unwrap();
+    let asking = |millis: u64| json!({"resources": {"requests": {"cpu": format!("{millis}m")}}});
+    create_pod(&admin, "large", asking(cpus * 700), json!({})).await;
+    wait_for_phase(&admin, "large", "Running").await;
+    create_pod(&admin, "rest", asking(cpus * 300), json!({})).await;
+    wait_for_phase(&admin, "rest", "Running").await;
+    create_pod(&admin, "excess", asking(1), json!({})).await;
+    wait_for_phase(&admin, "excess", "Failed").await;
+    assert_eq!(status(&admin, "excess").await["reason"], "OutOfcpu");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_image_restarts_the_container_whatever_its_policy() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    create_pod(&admin, "p", json!({}), json!({"restartPolicy": "Never"})).await;
+    wait_for_phase(&admin, "p", "Running").await;
+    let image = json!({"spec": {"containers": [{"name": "c", "image": "example.com/c:2"}]}});
+    let path = format!("{PODS}/p");
+    let kind = "application/strategic-merge-patch+json";
+    admin.send_json(http::Method::PATCH, &path, kind, &image).await.expect_success();
+    wait_for("the new instance", || async {
+        let container = status(&admin, "p").await["containerStatuses"][0].clone();
+        container["restartCount"] == 1 && container["state"]["running"].is_object()
+    })
+    .await;
+    assert_eq!(status(&admin, "p").await["containerStatuses"][0]["image"], "example.com/c:2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resize_reaches_a_container_whose_policy_is_to_restart() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    let resources = |memory: &str| json!({"requests": {"memory": memory}, "limits": {"memory": memory}});
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let container = json!({"resources": resources("64Mi"), "resizePolicy": policy});
+    create_pod(&admin, "p", container, json!({})).await;
+    wait_for_phase(&admin, "p", "Running").await;
+    let patch = json!({"spec": {"containers": [{"name": "c", "resources": resources("96Mi")}]}});
+    let kind = "application/strategic-merge-patch+json";
+    admin.send_json(http::Method::PATCH, &format!("{PODS}/p/resize"), kind, &patch).await.expect_success();
+    wait_for("the new instance", || async { status(&admin, "p").await["containerStatuses"][0]["restartCount"] == 1 })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sick_container_is_restarted_though_the_runtime_fails_at_first() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    let probe = json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {"simulated.ironclad/stop-failures": "2"}},
+        "spec": {"nodeName": NODE, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": "example.com/c:1", "livenessProbe": probe}]}});
+    admin.post(PODS, &pod).await.expect_success();
+    wait_for("the restart", || async {
+        status(&admin, "p").await["containerStatuses"][0]["restartCount"].as_u64().is_some_and(|count| count > 0)
+    })
+    .await;
+}
+
+/// Conformance: "optional updates should be reflected in volume".
+#[tokio::test(flavor = "multi_thread")]
+async fn object_that_comes_while_volumes_are_made_reaches_them() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    const COUNT: usize = 12;
+    let sources: Vec<Value> =
+        (0..COUNT).map(|n| json!({"configMap": {"name": format!("m{n}"), "optional": true}})).collect();
+    let volumes = json!({"volumes": [{"name": "v", "projected": {"sources": sources}}]});
+    create_pod(&admin, "p", json!({}), volumes).await;
+    for n in 0..COUNT {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}")},
+            "data": {format!("k{n}"): "v"}});
+        admin.post("/api/v1/namespaces/default/configmaps", &map).await.expect_success();
+    }
+    let pod = admin.get(&format!("{PODS}/p")).await.json();
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let folder = plane.folder().join(NODE).join("pods").join(uid).join("volumes/kubernetes.io~projected/v");
+    wait_for("all objects", || async { (0..COUNT).all(|n| folder.join(format!("k{n}")).exists()) }).await;
+}
+
+/// A node of its own, with static pods.
+struct Node {
+    folder: tempfile::TempDir,
+    stop: CancellationToken,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Node {
+    async fn start(flags: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("manifests")).unwrap();
+        let words = [
+            "kubelet".to_owned(),
+            "--simulated".to_owned(),
+            "--address=127.0.0.1".to_owned(),
+            "--port=0".to_owned(),
+            "--healthz-port=0".to_owned(),
+            format!("--hostname-override={NODE}"),
+            format!("--root-dir={}", folder.path().display()),
+            format!("--pod-manifest-path={}", folder.path().join("manifests").display()),
+        ];
+        let flags = node_kubelet::Flags::try_parse_from(words.iter().chain(flags)).unwrap();
+        let settings = node_kubelet::settings(&flags).unwrap();
+        let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await.unwrap();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            let endpoint = runtime.endpoint().to_owned();
+            node_kubelet::run(settings, &endpoint, stopped).await.unwrap();
+        });
+        Node { folder, stop }
+    }
+
+    fn write(&self, manifest: &Value) {
+        let path = self.folder.path().join("manifests/web.yaml");
+        std::fs::write(path, manifest.to_string()).unwrap();
+    }
+
+    /// Logs of the containers that were started, by the folder of their pod.
+    fn logs(&self) -> Vec<PathBuf> {
+        let pods = std::fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
+        pods.map(|pod| pod.path().join("c/0.log")).filter(|log| log.exists()).collect()
+    }
+}
+
+fn manifest(image: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"hostNetwork": true, "containers": [{"name": "c", "image": image}]}})
+}
+
+fn kubeconfig_of_nobody(folder: &Path) -> PathBuf {
+    let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "c", "user": {"token": "none"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]});
+    let path = folder.join("kubeconfig");
+    std::fs::write(&path, text.to_string()).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pod_starts_before_there_is_an_api_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(&[format!("--kubeconfig={}", kubeconfig_of_nobody(folder.path()).display())]).await;
+    node.write(&manifest("example.com/apiserver:1"));
+    wait_for("the static pod", || async { node.logs().len() == 1 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_manifest_replaces_its_pod() {
+    let node = Node::start(&[]).await;
+    node.write(&manifest("example.com/web:1"));
+    wait_for("the first pod", || async { node.logs().len() == 1 }).await;
+    let first = node.logs().remove(0);
+    node.write(&manifest("example.com/web:2"));
+    wait_for("the second pod alone", || async {
+        let logs = node.logs();
+        logs.len() == 1 && !logs.contains(&first)
+    })
+    .await;
+}

@@ -1,0 +1,8 @@
+//! Attacks on the API server, by tenants and nodes with few rights and by clients without any.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "api/load.rs"]
+mod load;
+#[path = "api/paths.rs"]
+mod paths;

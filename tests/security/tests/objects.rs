@@ -1,0 +1,191 @@
+//! Attacks with the content of objects: what is written, by users and nodes that may write it.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use testkit_control_plane::{Caller, ControlPlane};
+
+/// CN=first, CN=second, O=group-a, O=group-b.
+const HARMLESS: &str = "-----BEGIN CERTIFICATE REQUEST-----
+MIIBATCBpwIBADBFMQ4wDAYDVQQDDAVmaXJzdDEPMA0GA1UEAwwGc2Vjb25kMRAw
+DgYDVQQKDAdncm91cC1hMRAwDgYDVQQKDAdncm91cC1iMFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAEQJKImVzyvscbys2/oL0aHx5yQsiV1SGDW2JT+bR7aPN1nl+F
+4sb2gmFHmi6h7mKPFb449HOyeG2uZ+hQfrPgq6AAMAoGCCqGSM49BAMCA0kAMEYC
+IQDWVHcg2o86m9+EGi1k0VqQwl/S1bl63KOvNjGhke67GAIhAItUHzUfOzP0x2tO
+6kdPNdZX7wn1v5bxVtZ+eF50ew1I
+-----END CERTIFICATE REQUEST-----
+";
+/// CN=user; O=group-a and O=system:masters in one relative distinguished name.
+const MASTERS: &str = "-----BEGIN CERTIFICATE REQUEST-----
+MIHzMIGaAgEAMDgxDTALBgNVBAMMBHVzZXIxJzAOBgNVBAoMB2dyb3VwLWEwFQYD
+VQQKDA5zeXN0ZW06bWFzdGVyczBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABECS
+iJlc8r7HG8rNv6C9Gh8eckLIldUhg1tiU/m0e2jzdZ5fheLG9oJhR5ouoe5ijxW+
+OPRzsnhtrmfoUH6z4KugADAKBggqhkjOPQQDAgNIADBFAiEA5R5X3GT1rTFNHCuT
+sJVPQ4533sjRlHmxP6+kSPVkXLgCIFVrWKN6lqrYnZZoIjSEoHv5/wIT37BfMLoW
+HYEj4D05
+-----END CERTIFICATE REQUEST-----
+";
+
+async fn create_namespace(admin: &Caller, name: &str, labels: Value) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    admin.post("/api/v1/namespaces", &namespace).await.expect_success();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    admin.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await;
+}
+
+fn signing_request(name: &str, signer: &str, pem: &str) -> Value {
+    json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+        "spec": {"request": STANDARD.encode(pem), "signerName": signer, "usages": ["client auth"]}})
+}
+
+/// Ten operations that double the depth of the object ended the server by a stack overflow.
+#[tokio::test(flavor = "multi_thread")]
+async fn json_patch_cannot_nest_an_object_without_bound() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
+    admin.post("/api/v1/namespaces/default/configmaps", &object).await.expect_success();
+    let nested = (0..100).fold(json!(1), |value, _| json!({"a": value}));
+    let mut patch = vec![json!({"op": "add", "path": "/x", "value": nested})];
+    patch.extend((0..14).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x{}", "/a".repeat(100 << n))})));
+    let path = "/api/v1/namespaces/default/configmaps/c?dryRun=All";
+    let reply = admin.json_patch(path, &json!(patch)).await;
+    assert_eq!(reply.status, 413, "{}", reply.text());
+    admin.get("/api/v1/namespaces/default/configmaps/c").await.expect_success();
+}
+
+/// Who may label ClusterRoles must not have the rules of one aggregated into roles that everybody has.
+#[tokio::test(flavor = "multi_thread")]
+async fn aggregation_label_cannot_widen_another_role() {
+    let plane = ControlPlane::start().await;
+    let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+        "verbs": ["get", "update", "patch"]}]);
+    plane.grant("mallory", "", rules).await;
+    let mallory = plane.user("mallory", None);
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin";
+    let label = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
+    mallory.merge_patch(path, &label).await.expect_status(403);
+    let finalizer = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    mallory.merge_patch(path, &finalizer).await.expect_success();
+}
+
+/// The class of CVE-2020-8555: endpoints must not lead into loopback or to the metadata service, however they are spelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn mapped_addresses_do_not_pass_the_address_filters() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    for (n, address) in
+        ["::ffff:127.0.0.1", "::ffff:169.254.169.254", "127.0.0.1", "169.254.169.254"].iter().enumerate()
+    {
+        let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": format!("e{n}")},
+            "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 2379}]}]});
+        admin.post("/api/v1/namespaces/default/endpoints", &endpoints).await.expect_status(422);
+        let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": format!("s{n}")}, "addressType": family, "endpoints": [{"addresses": [address]}]});
+        admin.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.expect_status(422);
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("s{n}")},
+            "spec": {"ports": [{"port": 80}], "externalIPs": [address]}});
+        admin.post("/api/v1/namespaces/default/services", &service).await.expect_status(422);
+    }
+}
+
+/// What is approved is what is signed: a request has one reading.
+#[tokio::test(flavor = "multi_thread")]
+async fn signing_request_with_a_hidden_block_is_refused() {
+    const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let create = |name: &str, signer: &str, pem: &str| {
+        let request = signing_request(name, signer, pem);
+        let admin = &admin;
+        async move { admin.post(path, &request).await.status }
+    };
+    assert_eq!(create("plain", CLIENT, HARMLESS).await, 201);
+    assert_eq!(create("hidden", CLIENT, &format!(" {MASTERS}{HARMLESS}")).await, 422);
+    assert_eq!(create("behind", CLIENT, &format!("{HARMLESS}{MASTERS}")).await, 422);
+    assert_eq!(create("masters", CLIENT, MASTERS).await, 403);
+    assert_eq!(create("legacy", "kubernetes.io/legacy-unknown", MASTERS).await, 422);
+    assert_eq!(create("a\u{1b}[2J", CLIENT, HARMLESS).await, 422);
+}
+
+/// Root with an unmasked /proc and no user namespace is root on the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn unmasked_proc_does_not_pass_pod_security() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    create_namespace(&admin, "guarded", json!({"pod-security.kubernetes.io/enforce": "baseline"})).await;
+    create_namespace(&admin, "open", json!({})).await;
+    let pod = |host_users: bool| {
+        let container = json!({"name": "c", "image": "example.com/c:1", "securityContext": {"procMount": "Unmasked"}});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"hostUsers": host_users, "containers": [container]}})
+    };
+    admin.post("/api/v1/namespaces/guarded/pods", &pod(false)).await.expect_status(403);
+    admin.post("/api/v1/namespaces/open/pods", &pod(true)).await.expect_status(422);
+    let reply = admin.post("/api/v1/namespaces/open/pods", &pod(false)).await.expect_success();
+    assert!(reply.warnings().iter().any(|warning| warning.contains("hostUsers")), "{:?}", reply.warnings());
+}
+
+/// Who installs a policy learns that nothing enforces it.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_nothing_enforces_are_answered_with_a_warning() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});
+    let path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let reply = admin.post(path, &policy).await.expect_success();
+    assert!(reply.warnings().iter().any(|warning| warning.contains("not enforced")), "{:?}", reply.warnings());
+    let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "guard"}, "webhooks": []});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let reply = admin.post(path, &hooks).await.expect_success();
+    assert!(reply.warnings().iter().any(|warning| warning.contains("not enforced")), "{:?}", reply.warnings());
+}
+
+/// CVE-2025-4563 and its kind: a node must not grant itself access, nor touch what belongs to other nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_stays_within_what_is_its_own() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    create_namespace(&admin, "tenant", json!({})).await;
+    for node in ["one", "two"] {
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
+        admin.post("/api/v1/nodes", &object).await.expect_success();
+        let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node},
+            "spec": {"driver": "d.example.com", "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}});
+        admin.post("/apis/resource.k8s.io/v1/resourceslices", &slice).await.expect_success();
+    }
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": ["example.com/hold"]},
+        "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "example.com/c:1"}],
+            "tolerations": [{"operator": "Exists"}]}});
+    let pod = admin.post("/api/v1/namespaces/tenant/pods", &pod).await.expect_success().json();
+    let one = plane.kubelet("one");
+
+    let slices = "/apis/resource.k8s.io/v1/resourceslices";
+    one.delete(slices).await.expect_status(403);
+    one.delete(&format!("{slices}/two")).await.expect_status(403);
+    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=two")).await.expect_status(403);
+    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=one")).await.expect_success();
+    admin.get(&format!("{slices}/two")).await.expect_success();
+    admin.get(&format!("{slices}/one")).await.expect_status(404);
+
+    let status = "/api/v1/namespaces/tenant/pods/p/status";
+    let claims = json!({"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "secret"}]}});
+    one.merge_patch(status, &claims).await.expect_status(403);
+    one.merge_patch(status, &json!({"metadata": {"finalizers": null}})).await.expect_status(403);
+    one.merge_patch(status, &json!({"status": {"phase": "Running"}})).await.expect_success();
+
+    let token = |audiences: Value| {
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": audiences,
+            "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": pod["metadata"]["uid"]}}})
+    };
+    let path = "/api/v1/namespaces/tenant/serviceaccounts/default/token";
+    one.post(path, &token(json!(["vault.example.com"]))).await.expect_status(403);
+    one.post(path, &token(json!([]))).await.expect_success();
+}
