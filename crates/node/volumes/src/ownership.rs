@@ -51,8 +51,10 @@ fn group_bits(read_only: bool, directory: bool) -> u32 {
     if directory { rights | 0o110 | 0o2000 } else { rights }
 }
 
+/// `XDEV` is the kernel's answer when a directory was moved out of the volume while it was being opened, `AGAIN` when
+/// it cannot tell.
 fn changed_meanwhile(error: Errno) -> bool {
-    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN)
 }
 
 fn set_directory(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::Result<()> {
@@ -147,7 +149,7 @@ mod tests {
         fs::create_dir_all(volume.join("d")).unwrap();
         fs::write(volume.join("d/secret"), "").unwrap();
         let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let walks = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let (at, aside, link) = (volume.join("d"), dir.path().join("aside"), dir.path().join("link"));
                 while !stop.load(Ordering::Relaxed) {
@@ -158,11 +160,11 @@ mod tests {
                     let _ = fs::rename(&aside, &at);
                 }
             });
-            for _ in 0..2000 {
-                set_group(&volume, own_gid(), false, false).unwrap();
-            }
+            let walks: Vec<_> = (0..2000).map(|_| set_group(&volume, own_gid(), false, false)).collect();
             stop.store(true, Ordering::Relaxed);
+            walks
         });
+        walks.into_iter().for_each(|walk| walk.unwrap());
         assert_eq!(mode(&host.join("secret")), 0o600);
     }
 
