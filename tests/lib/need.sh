@@ -20,9 +20,11 @@ build() {
   cargo build --profile "$PROFILE" --locked --quiet --bins && touch "$WORK/built"
 }
 
-# kubectl_path: the newest kubectl on the machine.
+# kubectl_path: the newest kubectl on the machine. Some packages install several versions beside the one in the path.
 kubectl_path() {
-  ls /usr/lib/google-cloud-sdk/bin/kubectl.1.* 2>/dev/null | sort -V | tail -1 | grep . || command -v kubectl
+  local found
+  found=$(command -v kubectl) || return 1
+  ls "$(dirname "$(readlink -f "$found")")"/kubectl.1.* 2>/dev/null | sort -V | tail -1 | grep . || echo "$found"
 }
 
 # skip_all NAME WHY: one skip line for a whole area.
