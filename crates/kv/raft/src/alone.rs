@@ -1,7 +1,9 @@
-//! Going on alone: what the log of the one member that is left must say for it to be its whole cluster.
+//! Force new cluster: rewrites the log so that one surviving member becomes a single-member
+//! cluster.
 //!
-//! Everything in the log counts as committed: nobody is left who could say otherwise. The vote is of a term that nobody has
-//! voted in, and not won yet, so that it binds nobody if the member ends before the entries are on disk.
+//! Every entry in the log counts as committed, because no other member is left to contradict it.
+//! The vote has a term in which no member has voted. It is not marked as won, so it has no effect
+//! if the member stops before the entries are on disk.
 
 use crate::codec;
 use crate::types::{Commands, Entry, Vote};
@@ -10,16 +12,16 @@ use kv_wal::Contents;
 use openraft::{EmptyNode, EntryPayload};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be added to a log: the vote first, then the entries, all of them together.
+/// Records to append to a log: the vote first, then the entries, all of them or none.
 pub struct Takeover {
-    /// The vote.
+    /// The encoded vote of the new term.
     pub vote: Bytes,
-    /// Indexes and entries: who votes, and commands.
+    /// Indexes and encoded entries: a membership change, then commands.
     pub entries: Vec<(u64, Bytes)>,
 }
 
-/// Makes `member` the only voter, and has `commands` applied. None: there is nothing in the log yet, or what is there can't
-/// be read.
+/// Returns the records that make `member` the only voter and then apply `commands`. Returns `None`
+/// if the log is empty or its last entry can't be decoded.
 pub fn alone(contents: &Contents, member: u64, commands: Bytes) -> Option<Takeover> {
     let last = match contents.entries.back() {
         Some((index, entry)) => codec::entry_from_bytes(*index, entry)?.log_id,

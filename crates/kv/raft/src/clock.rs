@@ -1,20 +1,22 @@
-//! The clock that leases are measured with.
+//! The clock that measures leases.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells the time since some moment. It must go on while the machine is suspended, as that of the others does.
+/// Monotonic clock with an arbitrary origin. It must advance while the host is suspended, because
+/// the other members' clocks do.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 impl Clock {
-    /// Any clock; for simulations.
+    /// Wraps an arbitrary time source, for simulations.
     pub fn new(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Clock(Arc::new(now))
     }
 
-    /// The machine's, since it was booted. `std`'s and tokio's clocks stand still while it is suspended.
+    /// Returns the host's boot-time clock. `std`'s and tokio's clocks stop while the host is
+    /// suspended.
     pub fn boot() -> Self {
         Clock::new(|| {
             let now = clock_gettime(ClockId::Boottime);
@@ -22,7 +24,7 @@ impl Clock {
         })
     }
 
-    /// The time.
+    /// Returns the time since the origin.
     pub fn now(&self) -> Duration {
         (self.0)()
     }

@@ -1,4 +1,4 @@
-//! Entries, votes and positions as bytes in the log and in the state.
+//! Encodes entries, votes and log positions as bytes, for the log and the state machine.
 
 use crate::pb;
 use crate::types::{Commands, Entry, LogId, Membership, Vote};
@@ -11,7 +11,7 @@ const COMMANDS: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 const HEAD: usize = 17;
 
-/// An entry without its index.
+/// Encodes an entry without its index.
 pub(crate) fn entry_to_bytes(entry: &Entry) -> Bytes {
     let (kind, payload) = payload_parts(&entry.payload);
     let mut bytes = BytesMut::with_capacity(HEAD + payload.len());
@@ -22,7 +22,7 @@ pub(crate) fn entry_to_bytes(entry: &Entry) -> Bytes {
     bytes.freeze()
 }
 
-/// The entry at an index. None: it is none.
+/// Decodes the entry at an index. Returns `None` if the bytes are not an entry.
 pub(crate) fn entry_from_bytes(index: u64, bytes: &Bytes) -> Option<Entry> {
     let kind = *bytes.first()?;
     let term = u64::from_be_bytes(bytes.get(1..9)?.try_into().ok()?);
@@ -35,7 +35,7 @@ fn payload_parts(payload: &EntryPayload<crate::types::Types>) -> (u8, Bytes) {
     match payload {
         EntryPayload::Blank => (BLANK, Bytes::new()),
         EntryPayload::Normal(commands) => (COMMANDS, commands.0.clone()),
-        // Serialising sets and maps of numbers does not fail.
+        // Serialising sets and maps of numbers can't fail.
         EntryPayload::Membership(membership) => (MEMBERSHIP, serde_json::to_vec(membership).unwrap_or_default().into()),
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn log_id(term: u64, node: u64, index: u64) -> LogId {
     LogId::new(CommittedLeaderId::new(term, node), index)
 }
 
-/// A position, its index first.
+/// Encodes a log position, index first.
 pub(crate) fn position_to_bytes(id: &LogId) -> Bytes {
     let mut bytes = BytesMut::with_capacity(24);
     bytes.put_u64(id.index);
@@ -124,13 +124,14 @@ impl From<&Entry> for pb::Entry {
     }
 }
 
-/// The entry of a message. None: it is none.
+/// Decodes an entry of a peer message. Returns `None` if it is malformed.
 pub(crate) fn entry_from_message(entry: pb::Entry) -> Option<Entry> {
     let payload = payload_from_parts(u8::try_from(entry.kind).ok()?, entry.payload)?;
     Some(Entry { log_id: entry.position?.into(), payload })
 }
 
-/// The commands of an entry as it is in the log, where it has any. None: it is no entry.
+/// Returns the commands of an encoded log entry. The outer `None` means that the bytes are not an
+/// entry, the inner one that the entry has no commands.
 pub fn commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
     Some(match entry_from_bytes(index, entry)?.payload {
         EntryPayload::Normal(commands) => Some(commands.0),
@@ -138,7 +139,8 @@ pub fn commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
     })
 }
 
-/// Position and membership of a state that was not made by a log: where a restored cluster begins.
+/// Returns index, position and membership for a state that no log produced: the origin of a
+/// restored cluster.
 pub fn origin(voters: &BTreeSet<u64>) -> (u64, Bytes, Bytes) {
     let id = log_id(1, 0, 1);
     let nodes: BTreeMap<u64, EmptyNode> = voters.iter().map(|id| (*id, EmptyNode {})).collect();

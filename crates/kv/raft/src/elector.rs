@@ -1,7 +1,9 @@
-//! When to stand for election, and whether to vote for somebody who asks whether one would.
+//! Election timer and PreVote handling (Raft thesis 9.6).
 //!
-//! openraft's own timer is off. A member that has heard of no leader for a while first asks the others (pre-vote), who say
-//! yes only if they have heard of none either and the asker's log is not behind theirs; only then does it raise the term.
+//! openraft's own timer is disabled. After an election timeout without contact from a leader, a
+//! member first sends PreVote requests. A peer grants one only if it has heard from no leader
+//! either and the candidate's log is at least as up to date as its own. Only then does the member raise
+//! its term.
 
 use crate::pb;
 use crate::promise::{Passing, Reason};
@@ -14,18 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Slowest sync and round trip that the timeout adapts to.
+/// Upper bound of the adapted election timeout.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// For how long the outcome of an election is waited for that the leader asked for.
+/// Time that a transferee waits for the result of its election.
 const GIVEN_WAY: Duration = Duration::from_millis(300);
 
-/// The election timeout, stretched where disk and network are slow: ten of their operations must fit in.
+/// Returns the election timeout, extended to ten times the latency of disk and network if these are
+/// slow.
 pub(crate) fn adapted(configured: Duration, sync: Duration, round_trip: Duration) -> Duration {
     configured.max(((sync + round_trip) * 10).min(LONGEST))
 }
 
-/// Whether to tell a candidate that one would vote for it.
+/// Returns whether to grant a PreVote.
 pub(crate) fn would_vote(
     heard: Duration,
     timeout: Duration,
@@ -36,22 +39,22 @@ pub(crate) fn would_vote(
     !leading && heard >= timeout && theirs >= mine
 }
 
-/// Whether the ones in favour are a majority of every configuration.
+/// Returns whether `in_favour` is a majority of every configuration.
 pub(crate) fn majority(configs: &[BTreeSet<u64>], in_favour: &BTreeSet<u64>) -> bool {
     configs.iter().all(|voters| voters.intersection(in_favour).count() > voters.len() / 2)
 }
 
-/// Stands for election whenever it is time to.
+/// Runs the election timer: campaigns after an election timeout without a leader.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut metrics = shared.raft.server_metrics();
     loop {
         let timeout = shared.election_timeout();
         let patience = timeout + timeout.mul_f64(rand::rng().random_range(0.0..1.0));
-        // A copy: to look again while it is held could wait for itself.
+        // A clone, because `wait_for` borrows the channel again: borrowing it twice can deadlock.
         let server = metrics.borrow_and_update().clone();
         let wait = wait_for(&shared, &server, patience);
         let Some(wait) = wait else {
-            // Leading: until that changes there is nothing to do.
+            // This member is the leader: it waits until that changes.
             if metrics.changed().await.is_err() {
                 return;
             }
@@ -68,7 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 continue;
             }
             let Some(passing) = campaign(&shared, timeout).await else {
-                // Not at once again: the others have been asked.
+                // Waits before the next attempt: the peers have just rejected the PreVote.
                 tokio::time::sleep(patience.mul_f64(0.1)).await;
                 continue;
             };
@@ -79,37 +82,38 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Raises the term, and waits for what comes of it. False: replication has stopped.
+/// Starts an election and waits for its result. Returns false if replication has stopped.
 async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
     let mut metrics = shared.raft.server_metrics();
     let before = metrics.borrow_and_update().vote.leader_id.term;
-    tracing::info!("standing for election");
+    tracing::info!("starting an election");
     if let Err(e) = shared.raft.trigger().elect().await {
-        tracing::warn!(error = %e, "an election can't be started");
+        tracing::warn!(error = %e, "starting an election failed");
     }
-    // openraft saves the new vote in its own time. Until then it still tells of the leader that is gone, and every
-    // further election would wait behind this one, and end it.
+    // openraft persists the new vote asynchronously and publishes the former leader until then. A
+    // further election during that time would queue behind this one and abort it.
     let noted = metrics.wait_for(|server| server.vote.leader_id.term > before);
     match tokio::time::timeout(LONGEST, noted).await {
         Ok(Ok(server)) => passing.given(server.vote.leader_id.term),
         Ok(Err(_)) => return false,
         Err(_) => {}
     }
-    // The votes take their time; whoever asks again at once takes them back.
+    // Waits for the votes: a new campaign would discard them.
     let outcome = metrics.wait_for(|server| server.current_leader.is_some());
     let _ = tokio::time::timeout(patience, outcome).await;
     true
 }
 
-/// Stands for election because the leader asked.
+/// Campaigns on request of the leader (TimeoutNow, Raft thesis 3.10).
 pub(crate) async fn stand(shared: &Shared, transfer: pb::Transfer) -> Result<(), &'static str> {
     let passing = shared.promise.pass(shared.term() + 1, &Reason::Transfer(&transfer));
-    let Some(passing) = passing else { return Err("the leader is not known to be giving way") };
+    let Some(passing) = passing else { return Err("no leadership transfer to this member is in progress") };
     *shared.standing.lock() = Some(transfer);
     if elect(shared, passing, GIVEN_WAY).await { Ok(()) } else { Err("replication has stopped") }
 }
 
-/// Calls everybody, to be told in case this member has been removed: without a vote it has no other reason to.
+/// Sends a PreVote to every peer. A member without a vote has no other traffic by which it would
+/// learn of its own removal.
 async fn knock(shared: &Shared) {
     let (_, last) = shared.vote_and_last();
     let others = shared.transport.directory.ids().into_iter().filter(|id| *id != shared.member);
@@ -120,7 +124,7 @@ fn is_voter(shared: &Shared, server: &Server) -> bool {
     server.membership_config.membership().voter_ids().any(|id| id == shared.member)
 }
 
-/// How long to wait before doing something; none: leading, so there is nothing to do.
+/// Returns the time until the next step of the timer, or `None` on the leader.
 fn wait_for(shared: &Shared, metrics: &Server, patience: Duration) -> Option<Duration> {
     if metrics.state.is_leader() {
         return None;
@@ -131,7 +135,8 @@ fn wait_for(shared: &Shared, metrics: &Server, patience: Duration) -> Option<Dur
     Some(patience.saturating_sub(shared.promise.silence()).max(Duration::from_millis(10)))
 }
 
-/// Asks the others. None: a majority would not vote for this member, or it has heard of a leader meanwhile.
+/// Sends PreVote requests to the voters. Returns `None` without a majority, or if a leader made
+/// contact in the meantime.
 async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
     let (configs, last) = shared.configs_and_last();
     let mut in_favour = BTreeSet::from([shared.member]);
@@ -148,7 +153,7 @@ async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
         }
     }
     if !majority(&configs, &in_favour) {
-        tracing::debug!("no majority would vote for this member");
+        tracing::debug!("no majority granted the PreVote");
         return None;
     }
     let reason = if shared.alone() { Reason::Always } else { Reason::Silence(timeout) };

@@ -1,4 +1,4 @@
-//! Getting the state of another member before taking part, for a member that has lost its own.
+//! Fetches another member's state, for a member that has lost its data.
 
 use crate::node::{Node, NodeError};
 use crate::pb;
@@ -7,8 +7,8 @@ use crate::transport::{PeerTls, Transport, sign};
 use std::path::{Path, PathBuf};
 
 impl Node {
-    /// Gets the state of the member at a URL into a file of rows in `spool`, as `identity`'s (cluster, member). Nothing if
-    /// that member has not applied `least` yet.
+    /// Downloads the state of the member at `url` into a file in `spool`. `identity` is the pair
+    /// (cluster, member) of the caller. Returns `None` if that member has not applied `least` yet.
     pub async fn fetch_state(
         url: &str,
         tls: PeerTls,

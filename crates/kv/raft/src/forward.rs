@@ -1,4 +1,4 @@
-//! Carrying commands and questions of this member to the leader, many at a time.
+//! Forwards proposals and ReadIndex requests of this member to the leader, in batches.
 
 use crate::pb;
 use crate::shared::Shared;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// A command for the leader.
+/// A command to forward to the leader.
 pub(crate) struct Forwarded {
     pub command: Bytes,
     pub request: u64,
 }
 
 const BATCH: usize = 512;
-/// A message is closed at this size.
+/// Size in bytes at which a message is closed.
 const BATCH_BYTES: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(7);
 
-/// Sends commands on. What can't be sent is reported as lost.
+/// Forwards commands to the leader. Commands that can't be sent are reported as lost.
 pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Forwarded>) {
     let mut waiting = Vec::new();
     while inbox.recv_many(&mut waiting, BATCH).await > 0 {
         for batch in split(std::mem::take(&mut waiting)) {
             let shared = shared.clone();
-            // Each batch waits for its commit by itself; the next one need not.
+            // Each batch waits for its own commit, so that the next one is not delayed.
             tokio::spawn(async move {
                 let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
                 let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
@@ -36,7 +36,7 @@ pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedRece
     }
 }
 
-/// Splits commands into messages that the leader reads.
+/// Splits commands into messages within the leader's size limit.
 fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
     let (mut batches, mut bytes) = (Vec::<Vec<Forwarded>>::new(), 0);
     for forwarded in waiting {
@@ -53,11 +53,12 @@ fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
     batches
 }
 
-/// False: it was not taken, or leadership was lost on the way.
+/// Forwards commands. Returns false if the leader rejected them or lost its leadership before the
+/// commit.
 async fn forward(shared: &Shared, commands: Vec<Bytes>) -> bool {
     let Some(leader) = shared.leader() else { return false };
     if leader == shared.member {
-        // Elected meanwhile.
+        // This member was elected in the meantime.
         let (sender, receiver) = oneshot::channel();
         shared.propose_batch(commands, sender);
         return receiver.await.unwrap_or(false);
@@ -71,13 +72,13 @@ async fn forward(shared: &Shared, commands: Vec<Bytes>) -> bool {
             answer.accepted && answer.committed
         }
         Err(status) => {
-            tracing::debug!(%status, "commands can't be forwarded");
+            tracing::debug!(%status, "forwarding commands to the leader failed");
             false
         }
     }
 }
 
-/// Asks the leader how far a reader must have applied: one call for everybody who waits when it is sent.
+/// Requests the read index from the leader: one call for all readers that wait when it is sent.
 pub(crate) async fn read_indexes(
     shared: Arc<Shared>,
     mut inbox: mpsc::UnboundedReceiver<oneshot::Sender<Option<u64>>>,
@@ -86,7 +87,7 @@ pub(crate) async fn read_indexes(
     while inbox.recv_many(&mut waiting, usize::MAX >> 1).await > 0 {
         let index = read_index(&shared).await;
         for waiter in waiting.drain(..) {
-            // Whoever waited may have gone.
+            // The reader may have been cancelled.
             let _ = waiter.send(index);
         }
     }

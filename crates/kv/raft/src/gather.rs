@@ -1,8 +1,9 @@
-//! What a call to another member is made of goes out in one system call.
+//! Write coalescing: sends all frames of a peer call in one system call.
 //!
-//! The HTTP/2 library flushes a call's headers, its message and its end one by one: three system calls and packets, each of
-//! which wakes the other member. Its task can't be got at here, so a flush after something was written asks for another turn
-//! of that task, behind whatever else is ready, and the next flush sends everything.
+//! The HTTP/2 library flushes headers, message and end of stream separately: three system calls and
+//! packets, each of which wakes the peer. Its task is not accessible here. Therefore the first
+//! flush after a write yields and schedules that task behind all other ready tasks. The next flush
+//! sends everything.
 
 use base_serve::Gathered;
 use std::future::Future;
@@ -11,10 +12,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose writes are gathered.
+/// A connection that coalesces writes.
 pub(crate) struct Gathering<T> {
     gathered: Gathered<T>,
-    /// Something was written since the last flush.
+    /// Data was written since the last flush.
     fresh: bool,
 }
 
@@ -65,7 +66,7 @@ mod tests {
                 io.write_all(&vec![1; size]).await.unwrap();
                 io.flush().await.unwrap();
             }
-            // As a connection's task does: it flushes in each of its turns.
+            // A connection's task flushes on every poll.
             let mut turns = 0;
             poll_fn(|cx| {
                 turns += 1;

@@ -1,11 +1,13 @@
-//! The leader's lease: for how long nobody else can have been elected.
+//! Leader lease (Raft thesis 6.4.1): the time during which no other member can have been elected.
 //!
-//! A follower that acknowledges a leader's call lets no vote pass for an election timeout (`promise`). So a leader whose calls
-//! a quorum has acknowledged is the only one until that long after it sent them. Clocks are only asked for spans.
+//! A follower that acknowledges an AppendEntries grants no vote for one election timeout (see
+//! `promise`). A leader whose calls a quorum has acknowledged is therefore the only leader for that
+//! long after it sent them. Clocks are compared only as intervals on one host.
 //!
-//! Votes of a transfer of leadership pass nevertheless, and may be under way for as long as the network likes. So every call
-//! says which transfers are over: whoever has acknowledged that lets their votes pass no more. While a transfer is not over
-//! there is no lease, and afterwards only calls count that said so.
+//! Votes for a leadership transfer are exempt and may be delayed by the network for any time. So
+//! every AppendEntries names the last transfer that has ended, and a member that has acknowledged
+//! it rejects votes for that transfer. The leader holds no lease during a transfer. Afterwards,
+//! only calls that announced its end renew the lease.
 
 use crate::clock::Clock;
 use crate::pb::Transfer;
@@ -16,10 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// When each follower's last acknowledged call was sent, in one leadership.
+/// For each follower, the send time of its last acknowledged call in the current term.
 pub(crate) struct Lease {
     clock: Clock,
-    /// When this process began, in nanoseconds: another one of the same member counts transfers from the beginning.
+    /// Start time of this process in nanoseconds. A restarted process of the same member numbers
+    /// transfers from 1 again.
     session: u64,
     state: Mutex<State>,
     pub renewed: Notify,
@@ -28,17 +31,17 @@ pub(crate) struct Lease {
 #[derive(Default)]
 struct State {
     term: u64,
-    /// All calls: they confirm leadership as of then.
+    /// Send times of all acknowledged calls: they confirm leadership at that time.
     sent: BTreeMap<u64, Duration>,
-    /// Those that the lease goes by.
+    /// Send times of the calls that renew the lease.
     counted: BTreeMap<u64, Duration>,
-    /// Transfers of this term that were begun, and that are over.
+    /// Numbers of the last transfer that was started and the last that ended, in this term.
     begun: u64,
     over: u64,
 }
 
 impl State {
-    /// False: the term is over.
+    /// Switches to a newer term. Returns false if `term` has already ended.
     fn reach(&mut self, term: u64) -> bool {
         if term > self.term {
             *self = State { term, ..State::default() };
@@ -47,14 +50,15 @@ impl State {
     }
 }
 
-/// A call on its way to a follower.
+/// An AppendEntries in flight to a follower.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub over: Transfer,
     at: Duration,
 }
 
-/// A transfer of leadership. Its end is the end of its votes.
+/// A leadership transfer in progress. Dropping it ends the transfer, and with it the exemption of
+/// its votes.
 pub(crate) struct Transferring {
     lease: Arc<Lease>,
     promise: Arc<Promise>,
@@ -71,7 +75,7 @@ impl Drop for Transferring {
     }
 }
 
-/// Since when a quorum of every configuration has known this leader, if at all.
+/// Returns the time since which a quorum of every configuration has recognised this leader.
 fn quorum_since(
     times: &BTreeMap<u64, Duration>,
     me: u64,
@@ -98,14 +102,15 @@ impl Lease {
         self.clock.now()
     }
 
-    /// A call of this term is about to be sent.
+    /// Records that an AppendEntries of this term is about to be sent.
     pub fn sending(&self, term: u64) -> Sent {
         let mut state = self.state.lock();
         let number = if state.reach(term) { state.over } else { 0 };
         Sent { over: Transfer { term, session: self.session, number }, at: self.clock.now() }
     }
 
-    /// A follower has acknowledged a call. `promised`: it lets no vote pass for a while.
+    /// Records an acknowledged call. `promised` means that the follower grants no vote for an
+    /// election timeout.
     pub fn answered(&self, follower: u64, call: Sent, promised: bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -121,8 +126,9 @@ impl Lease {
         self.renewed.notify_waiters();
     }
 
-    /// Leadership of this term is being given away: until that is over, and calls that say so are acknowledged, the lease
-    /// does not hold. This member's own vote, which `promise` keeps, passes too.
+    /// Starts a leadership transfer. The lease does not hold until the transfer has ended and a
+    /// quorum has acknowledged calls that announce its end. The exemption covers this member's own
+    /// vote too, which `promise` guards.
     pub fn begin_transfer(self: &Arc<Self>, term: u64, promise: &Arc<Promise>) -> Transferring {
         let mut state = self.state.lock();
         if state.reach(term) {
@@ -134,7 +140,8 @@ impl Lease {
         Transferring { lease: self.clone(), promise: promise.clone(), transfer }
     }
 
-    /// Whether a quorum of every configuration has acknowledged calls of this term that were sent at `asked` or later.
+    /// Returns whether a quorum of every configuration has acknowledged calls of this term sent at
+    /// `asked` or later.
     pub fn confirmed(&self, term: u64, me: u64, configs: &[BTreeSet<u64>], asked: Duration) -> bool {
         let state = self.state.lock();
         let nobody = BTreeMap::new();
@@ -142,7 +149,7 @@ impl Lease {
         quorum_since(times, me, configs, self.clock.now()).is_some_and(|since| since >= asked)
     }
 
-    /// Whether the lease holds, being this long.
+    /// Returns whether a lease of this length holds.
     pub fn holds(&self, term: u64, me: u64, configs: &[BTreeSet<u64>], length: Duration) -> bool {
         let state = self.state.lock();
         let nobody = BTreeMap::new();
@@ -192,7 +199,7 @@ mod tests {
         millis.store(900, Ordering::Relaxed);
         lease.answered(2, call, true);
         assert!(lease.holds(5, 1, &three, SECOND));
-        // The machine is suspended: its own clock would not know.
+        // The host was suspended: tokio's clock would not have advanced.
         millis.store(1_000, Ordering::Relaxed);
         assert!(!lease.holds(5, 1, &three, SECOND));
     }

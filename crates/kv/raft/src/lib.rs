@@ -1,11 +1,13 @@
-//! Replication: openraft, with what it needs around it.
+//! Replication: openraft 0.9 and the parts that this store adds to it.
 //!
-//! - Many waiting commands become one entry, so one `fdatasync` serves them all; openraft 0.9 waits for each append.
-//! - Elections are started here, after a vote that changes nothing (pre-vote): a member that comes back deposes nobody.
-//! - Linearizable reads cost no log write: the leader holds a lease that its followers' answers renew.
-//! - A snapshot is a picture of the live state, taken when a follower needs one.
+//! - Group commit: proposals that wait are combined into one entry, so that one `fdatasync` serves
+//!   all of them. openraft 0.9 waits for each append.
+//! - PreVote: elections are started by this crate, so that a member that rejoins can't depose a
+//!   leader.
+//! - Linearizable reads write no log entry: followers' responses renew a leader lease.
+//! - Snapshots are read from the live state when a follower needs one.
 //!
-//! openraft's types do not leave this crate.
+//! Invariant: openraft's types do not leave this crate.
 
 mod alone;
 mod clock;

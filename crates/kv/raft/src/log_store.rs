@@ -1,4 +1,4 @@
-//! The write-ahead log as openraft sees it.
+//! Adapter from the write-ahead log to openraft's log storage.
 
 use crate::codec;
 use crate::types::{Entry, LogId, StorageError, Types, Vote};
@@ -15,21 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// Bytes of entries sent or applied at once.
+/// Maximum number of bytes of entries that are sent or applied at once.
 const READ_BYTES: usize = 4 << 20;
-/// Syncs that take less, in microseconds, are cheaper to wait for than to hand to another thread.
+/// Threshold in microseconds: a shorter sync blocks the caller for less time than a thread switch
+/// takes.
 pub const SHORT_SYNC: u64 = 1_000;
-/// Time for installing a snapshot.
+/// Maximum time for installing a snapshot.
 const INSTALLATION: Duration = Duration::from_secs(600);
 
-/// The log, and what openraft wants remembered besides.
+/// The log, and the vote and positions that openraft stores with it.
 #[derive(Clone)]
 pub(crate) struct LogStore {
     wal: Arc<Wal>,
     memory: Arc<Mutex<Memory>>,
-    /// Index of the last entry known to be committed.
+    /// Commit index known to this member.
     pub committed: Arc<AtomicU64>,
-    /// Index of the last entry that the state has.
+    /// Applied index of the state machine.
     applied: watch::Receiver<u64>,
     sync_micros: Arc<AtomicU64>,
 }
@@ -85,7 +86,7 @@ impl LogStore {
     }
 }
 
-/// Waits until the log says that a request is on disk. The process ends if it never will be.
+/// Waits until a write is on disk. The process exits if the log fails.
 async fn on_disk(receiver: oneshot::Receiver<()>) {
     let _ = receiver.await;
 }
@@ -150,7 +151,7 @@ impl RaftLogStorage<Types> for LogStore {
             (entry.log_id.index, codec::entry_to_bytes(&entry))
         });
         let encoded = encoded.collect();
-        // openraft does nothing else meanwhile.
+        // Writing in the caller's task is safe: openraft runs nothing else in the meantime.
         let short = self.sync_micros.load(Ordering::Relaxed) < SHORT_SYNC;
         let by = if short { WrittenBy::Caller } else { WrittenBy::Thread };
         self.wal.append(encoded, by, Box::new(move || callback.log_io_completed(Ok(()))));
@@ -180,11 +181,12 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        // A snapshot that was received takes the place of entries only once it is installed: after a crash in between, the
-        // log would begin behind the end of the state.
+        // Entries covered by a received snapshot may be purged only after it is installed.
+        // Otherwise a crash in between leaves a log that starts after the end of the state.
         let installed = self.applied.wait_for(|applied| *applied >= log_id.index);
         if !matches!(tokio::time::timeout(INSTALLATION, installed).await, Ok(Ok(_))) {
-            let late = io::Error::new(io::ErrorKind::TimedOut, "the state did not reach the end of what is purged");
+            let late =
+                io::Error::new(io::ErrorKind::TimedOut, "the state machine did not reach the purge index in time");
             return Err(StorageIOError::write_logs(&late).into());
         }
         let (sender, receiver) = oneshot::channel();

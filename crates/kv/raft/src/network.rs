@@ -1,4 +1,4 @@
-//! openraft's calls to other members.
+//! openraft's RPCs to other members.
 
 use crate::codec;
 use crate::lease::Lease;
@@ -21,19 +21,20 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
-/// Makes callers.
+/// Creates the RPC clients of peers.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub transport: Arc<Transport>,
     pub lease: Arc<Lease>,
     pub machine: Arc<dyn StateMachine>,
     pub committed: Arc<AtomicU64>,
-    /// The transfer for which the leader last asked this member to stand; its end is known to who votes.
+    /// The last transfer for which the leader sent TimeoutNow. Vote requests carry it, so that
+    /// voters can tell whether it has ended.
     pub standing: Arc<Mutex<Option<pb::Transfer>>>,
     pub on_removed: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Calls one member.
+/// RPC client of one peer.
 pub(crate) struct Caller {
     network: Network,
     target: u64,
@@ -71,7 +72,8 @@ impl RaftNetwork<Types> for Caller {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcError> {
-        // Whoever hears of a commit may answer for it: it counts here before it is told.
+        // A follower may serve reads as soon as it learns of a commit. So the leader records the
+        // commit index before it sends it.
         if let Some(committed) = &rpc.leader_commit {
             self.network.committed.fetch_max(committed.index, Ordering::AcqRel);
         }
@@ -145,10 +147,10 @@ impl RaftNetwork<Types> for Caller {
 }
 
 fn incomplete() -> NetworkError {
-    NetworkError::new(&AnyError::error("the answer of a member is incomplete"))
+    NetworkError::new(&AnyError::error("the response of a member is incomplete"))
 }
 
-/// The live state as messages.
+/// Streams the live state as install messages.
 pub(crate) async fn picture(
     machine: &dyn StateMachine,
     vote: Vote,
@@ -174,8 +176,8 @@ pub(crate) async fn picture(
                 }
                 Ok(None) => Some(pb::InstallRequest { checksum, last: true, rows: Bytes::new(), head: None }),
                 Err(reason) => {
-                    // Ends the stream without its last piece: the receiver throws it away.
-                    tracing::error!(%reason, "the state can't be read for a follower");
+                    // Omits the final message: the receiver then discards the snapshot.
+                    tracing::error!(%reason, "reading the state for a snapshot failed");
                     None
                 }
             };

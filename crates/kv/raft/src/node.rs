@@ -1,4 +1,4 @@
-//! A member's part in the cluster: what the services ask of it.
+//! A member's Raft node: the interface for the services above.
 
 use crate::clock::Clock;
 use crate::elector;
@@ -28,89 +28,89 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How a member takes part.
+/// Settings of a Raft node.
 #[derive(Clone)]
 pub struct Config {
-    /// Cluster.
+    /// Cluster ID.
     pub cluster: u64,
-    /// This member.
+    /// ID of this member.
     pub member: u64,
-    /// Between heartbeats.
+    /// Heartbeat interval.
     pub heartbeat: Duration,
-    /// Without a leader before an election; stretched where the disk is slow.
+    /// Election timeout. It is extended if disk or network are slow.
     pub election_timeout: Duration,
-    /// Entries between two snapshots, after which the log is cut.
+    /// Number of entries between two snapshots. After each the log is purged.
     pub snapshot_entries: u64,
-    /// Folder for what is received.
+    /// Directory for received snapshots.
     pub spool: PathBuf,
-    /// TLS towards other members.
+    /// TLS client configuration for peers.
     pub tls: PeerTls,
-    /// The proof that is asked of callers, and of the addresses that are called.
+    /// Proof of membership required from callers and from called addresses.
     pub trust: PeerTrust,
-    /// Bytes of the largest command.
+    /// Size in bytes of the largest command.
     pub max_command: usize,
-    /// Reaches other members by other means than the network; for simulations.
+    /// Replaces the network, for simulations.
     pub dial: Option<Dial>,
-    /// How long a sync of the log takes lately, in microseconds.
+    /// Recent duration of a log sync, in microseconds.
     pub sync_micros: Arc<AtomicU64>,
-    /// What the leader's lease is measured with.
+    /// Clock of the leader lease.
     pub clock: Clock,
 }
 
-/// Why something can't be done.
+/// Errors of a Raft node.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Nobody leads, or it is not known who.
+    /// The cluster has no leader, or this member does not know it.
     #[error("no leader")]
     NoLeader,
-    /// Somebody else leads.
+    /// Another member is the leader.
     #[error("not leader")]
     NotLeader,
-    /// It took too long.
+    /// The deadline expired.
     #[error("timed out")]
     TimedOut,
-    /// The log or the state can't be read.
+    /// Reading the log or the state failed.
     #[error("{0}")]
     Storage(String),
-    /// openraft refused or has stopped.
+    /// openraft returned an error or has stopped.
     #[error("{0}")]
     Raft(String),
 }
 
-/// What a member knows of the cluster.
+/// A member's view of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// Term.
+    /// Current term.
     pub term: u64,
-    /// Leader, if known.
+    /// The current leader, if known.
     pub leader: Option<u64>,
-    /// Whether this member leads.
+    /// Whether this member is the leader.
     pub leading: bool,
-    /// Last entry in the log.
+    /// Index of the last entry in the log.
     pub last_index: u64,
-    /// Last applied entry.
+    /// Applied index.
     pub applied: u64,
-    /// Last entry known to be committed.
+    /// Commit index known to this member.
     pub committed: u64,
-    /// Voters.
+    /// The current voters.
     pub voters: BTreeSet<u64>,
-    /// Members without a vote.
+    /// The current learners.
     pub learners: BTreeSet<u64>,
-    /// Voters once the change of membership that is under way is over.
+    /// Voters after the membership change in progress.
     pub coming_voters: BTreeSet<u64>,
-    /// On the leader: up to where each member's log is known to be the same.
+    /// On the leader: for each member, the index up to which its log is known to match.
     pub matched: BTreeMap<u64, u64>,
     /// Commands proposed and not yet applied.
     pub pending: u64,
-    /// Commands that came to nothing.
+    /// Commands that were proposed but not committed.
     pub failed: u64,
-    /// Heartbeats that this member, leading, sent much too late.
+    /// Heartbeats that this member sent late as leader.
     pub late_heartbeats: u64,
-    /// Why it does not run any more.
+    /// The reason why replication has stopped.
     pub stopped: Option<String>,
 }
 
-/// A member's part in the cluster.
+/// Handle of a member's Raft node.
 #[derive(Clone)]
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
@@ -126,7 +126,8 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
     let election = u64::try_from(config.election_timeout.as_millis()).unwrap_or(1_000).max(20);
     let raft = openraft::Config {
         cluster_name: format!("{:x}", config.cluster),
-        // openraft gives up a call after a heartbeat interval; heartbeats themselves are sent from here.
+        // openraft cancels a call after one heartbeat interval. The heartbeats themselves are sent
+        // by `shared::heartbeats`.
         heartbeat_interval: election / 2,
         election_timeout_min: election,
         election_timeout_max: election + 1,
@@ -144,7 +145,8 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
 }
 
 impl Node {
-    /// Starts from a log and a state. `applied` follows the state machine. Replication has stopped when one of its `loops` has.
+    /// Starts the node from a log and a state. `applied` follows the state machine. If one of the
+    /// tasks in `loops` ends, replication has stopped.
     pub async fn start(
         config: Config,
         (wal, contents): (Wal, Contents),
@@ -206,7 +208,7 @@ impl Node {
         Ok(Node { shared, forwards, reads })
     }
 
-    /// Begins a new cluster of these voters. Each of them does the same.
+    /// Bootstraps a new cluster with these voters. Every voter calls this with the same set.
     pub async fn initialize(&self, voters: &BTreeSet<u64>) -> Result<(), NodeError> {
         if self.is_initialized().await? {
             return Ok(());
@@ -215,12 +217,13 @@ impl Node {
         self.shared.raft.initialize(nodes).await.map_err(|e| NodeError::Raft(e.to_string()))
     }
 
-    /// Whether there is anything in the log.
+    /// Returns whether the log contains anything.
     pub async fn is_initialized(&self) -> Result<bool, NodeError> {
         self.shared.raft.is_initialized().await.map_err(|e| NodeError::Raft(e.to_string()))
     }
 
-    /// Proposes an encoded command. The answer comes from the state machine, or it is told that the command is lost.
+    /// Proposes an encoded command, forwarding it to the leader if necessary. The state machine
+    /// delivers the result or is notified that the command is lost.
     pub fn propose(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
         let leader = self.shared.leader().ok_or(NodeError::NoLeader)?;
         if leader == self.shared.member {
@@ -229,7 +232,8 @@ impl Node {
         self.forwards.send(Forwarded { command, request }).map_err(|_| stopping())
     }
 
-    /// Proposes an encoded command as the leader; if somebody else leads, nothing is proposed.
+    /// Proposes an encoded command on the leader. If another member is the leader, the command is
+    /// rejected.
     pub fn propose_leading(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
         if self.shared.leading() { self.propose_here(command, request) } else { Err(NodeError::NotLeader) }
     }
@@ -239,7 +243,7 @@ impl Node {
         self.shared.proposals.send(proposal).map_err(|_| stopping())
     }
 
-    /// Returns when a read of this member's state sees everything that was acknowledged before the call.
+    /// Waits until a read of this member's state is linearizable (ReadIndex, Raft thesis 6.4).
     pub async fn read_barrier(&self, timeout: Duration) -> Result<(), NodeError> {
         let index = match self.shared.certain() {
             Some(index) => index,
@@ -256,7 +260,7 @@ impl Node {
         }
     }
 
-    /// Whether a read of this member's state sees everything acknowledged before the call already, without waiting.
+    /// Returns whether a read of this member's state is linearizable now, without waiting.
     pub fn is_current(&self) -> bool {
         self.shared.certain().is_some_and(|index| *self.shared.applied.borrow() >= index)
     }
@@ -268,12 +272,12 @@ impl Node {
             if let Some(index) = receiver.await.map_err(|_| stopping())? {
                 return Ok(index);
             }
-            // No leader, or one that is not sure yet.
+            // There is no leader, or it can't confirm its leadership yet.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// What is known of the cluster.
+    /// Returns this member's view of the cluster.
     pub fn status(&self) -> Status {
         let stopped = self.reason();
         let server = self.shared.server();
@@ -299,35 +303,37 @@ impl Node {
         }
     }
 
-    /// Returns when replication has stopped, with the reason. It does not go on by itself.
+    /// Waits until replication has stopped and returns the reason. Replication does not restart by
+    /// itself.
     pub async fn stopped(&self) -> String {
-        // These change rarely and end with replication; the complete metrics, which have the reason, change with each entry.
+        // The server metrics change rarely and close with replication. The complete metrics, which
+        // hold the reason, change with each entry.
         let mut server = self.shared.raft.server_metrics();
         let core = async { while server.changed().await.is_ok() {} };
         tokio::select! {
             () = core => {}
             () = self.shared.loops.shutdown().cancelled() => {}
         }
-        self.reason().unwrap_or_else(|| "it was told to".to_owned())
+        self.reason().unwrap_or_else(|| "shutdown was requested".to_owned())
     }
 
-    /// Returns why replication does not run any more.
+    /// Returns the reason why replication has stopped.
     fn reason(&self) -> Option<String> {
         let failed = self.shared.loops.failure().map(|failure| failure.to_string());
         failed.or_else(|| self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string))
     }
 
-    /// Term, without the rest of the status.
+    /// Returns the current term, cheaper than `status`.
     pub fn term(&self) -> u64 {
         self.shared.term()
     }
 
-    /// Whether this member leads, and a quorum has said so lately.
+    /// Returns whether this member is the leader and holds its lease.
     pub fn leads_for_certain(&self) -> bool {
         self.shared.certain().is_some()
     }
 
-    /// Follows changes of leader, term and membership.
+    /// Waits until term or leader differ from `known`.
     pub async fn changed(&self, known: (u64, Option<u64>)) {
         let mut metrics = self.shared.raft.server_metrics();
         if metrics.wait_for(|m| (m.vote.leader_id.term, m.current_leader) != known).await.is_err() {
@@ -336,19 +342,19 @@ impl Node {
         }
     }
 
-    /// Adds a member without a vote, or makes sure that it is one.
+    /// Adds a learner. Succeeds without effect if the member is one already.
     pub async fn add_learner(&self, id: u64) -> Result<(), NodeError> {
         let _turn = self.shared.changes.lock().await;
         let added = self.shared.raft.add_learner(id, EmptyNode {}, false).await;
         added.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
     }
 
-    /// Gives a learner its vote.
+    /// Promotes a learner to a voter.
     pub async fn promote(&self, id: u64) -> Result<(), NodeError> {
         self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true).await
     }
 
-    /// Removes a member.
+    /// Removes a member from the membership.
     pub async fn remove(&self, id: u64) -> Result<(), NodeError> {
         if self.status().voters.contains(&id) {
             self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false).await?;
@@ -365,7 +371,7 @@ impl Node {
         changed.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
     }
 
-    /// Asks the services of another member.
+    /// Sends a peer RPC to a known member. Returns `None` if that member does not handle it.
     pub async fn ask(&self, id: u64, kind: u32, body: Bytes, timeout: Duration) -> Result<Option<Bytes>, NodeError> {
         let mut client = self.shared.transport.client(id).map_err(|e| NodeError::Raft(e.to_string()))?;
         let request = self.shared.transport.request(id, pb::AskRequest { kind, body }, Some(timeout));
@@ -377,7 +383,7 @@ impl Node {
         Ok(answer.answered.then_some(answer.body))
     }
 
-    /// Asks somebody at a URL who is not known yet.
+    /// Sends a peer RPC to a URL whose member is not known yet.
     pub async fn ask_url(url: &str, tls: PeerTls, kind: u32, body: Bytes) -> Result<Option<Bytes>, NodeError> {
         let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
         let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
@@ -388,16 +394,16 @@ impl Node {
         Ok(answer.answered.then_some(answer.body))
     }
 
-    /// The service for other members.
+    /// Returns the gRPC service for peers.
     pub fn peer_service(&self) -> PeerService {
         PeerService::new(self.shared.clone())
     }
 
-    /// Stops; the log is closed when everything that uses it is gone.
+    /// Stops replication. The log is closed when its last user is dropped.
     pub async fn shutdown(&self) {
         self.shared.loops.shutdown().cancel();
         if let Err(e) = self.shared.raft.shutdown().await {
-            tracing::warn!(error = %e, "replication did not end well");
+            tracing::warn!(error = %e, "shutting down replication failed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who the others are, where they are, and when they were last heard.
+//! Addresses, health and traffic of peers.
 
 use crate::traffic::Traffic;
 use async_trait::async_trait;
@@ -10,19 +10,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A member's peer URLs.
+/// Peer URLs of one member.
 pub type PeerAddress = Vec<String>;
 
-/// How well a peer is reached.
+/// Reachability of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerHealth {
-    /// Since when it has answered without a failure in between.
+    /// Time of the first success since the last failure.
     pub active_since: Option<Instant>,
-    /// How long a call to it took lately.
+    /// Moving average of the round-trip time.
     pub round_trip: Duration,
 }
 
-/// Addresses and health of all members; shared with the services, which keep the addresses up to date.
+/// Addresses and health of all members. The services above keep the addresses current.
 #[derive(Default)]
 pub struct Directory {
     addresses: RwLock<HashMap<u64, PeerAddress>>,
@@ -31,39 +31,39 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty one.
+    /// Creates an empty directory.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Replaces all addresses.
+    /// Replaces all addresses and forgets members that are not among them.
     pub fn replace(&self, addresses: HashMap<u64, PeerAddress>) {
         self.health.write().retain(|id, _| addresses.contains_key(id));
         self.traffic.write().retain(|id, _| addresses.contains_key(id));
         *self.addresses.write() = addresses;
     }
 
-    /// A member's peer URLs.
+    /// Returns the peer URLs of a member.
     pub fn address(&self, id: u64) -> Option<PeerAddress> {
         self.addresses.read().get(&id).cloned()
     }
 
-    /// All members.
+    /// Returns the IDs of all members.
     pub(crate) fn ids(&self) -> std::collections::BTreeSet<u64> {
         self.addresses.read().keys().copied().collect()
     }
 
-    /// Whether a member is known.
+    /// Returns whether a member is known.
     pub fn knows(&self, id: u64) -> bool {
         self.addresses.read().contains_key(&id)
     }
 
-    /// How well a peer is reached; none: it never was.
+    /// Returns the reachability of a peer, or `None` if no call to it has ever succeeded.
     pub fn health(&self, id: u64) -> Option<PeerHealth> {
         self.health.read().get(&id).copied()
     }
 
-    /// What goes to a known member and comes from it.
+    /// Returns the traffic counters of a known member.
     pub fn traffic(&self, id: u64) -> Option<Arc<Traffic>> {
         if let Some(traffic) = self.traffic.read().get(&id) {
             return Some(traffic.clone());
@@ -71,7 +71,7 @@ impl Directory {
         self.knows(id).then(|| self.traffic.write().entry(id).or_default().clone())
     }
 
-    /// All of it, by member.
+    /// Returns the traffic counters of all members, by ID.
     pub fn all_traffic(&self) -> BTreeMap<u64, Arc<Traffic>> {
         self.traffic.read().clone()
     }
@@ -96,18 +96,19 @@ impl Directory {
     }
 }
 
-/// Answers what other members ask the services of this one.
+/// Handles peer RPCs for the services of this member.
 #[async_trait]
 pub trait Answerer: Send + Sync + 'static {
-    /// The answer; none: not here (not the leader, for one).
+    /// Returns the response, or `None` if this member can't handle the request, for instance
+    /// because it is not the leader.
     async fn answer(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
 
-    /// Whether a member that is about to join may ask this too.
+    /// Returns whether a member that is not in the cluster yet may send this kind of request.
     fn for_joining(&self, kind: u32) -> bool;
 
-    /// Another member says that this one has been removed for good.
+    /// Notifies the services that a peer reported this member as permanently removed.
     fn removed(&self);
 
-    /// Whether a member was removed for good.
+    /// Returns whether a member was permanently removed.
     fn was_removed(&self, id: u64) -> bool;
 }

@@ -1,7 +1,9 @@
-//! What a member promises a leader whose call it acknowledges: to let no vote pass for an election timeout, its own neither.
+//! Leader stickiness (Raft thesis 6.2): after it has acknowledged an AppendEntries, a member
+//! neither grants votes nor campaigns for one election timeout.
 //!
-//! Promises and votes meet here, under one lock, because openraft decides a vote some time after it was let pass: what is
-//! acknowledged in between is no promise, and what has been promised is looked at before a vote passes.
+//! Acknowledgements and votes share one lock, because openraft decides a vote some time after it
+//! was admitted. An acknowledgement sent in between does not renew the lease, and a vote is
+//! admitted only after earlier acknowledgements were checked.
 
 use crate::pb::Transfer;
 use parking_lot::Mutex;
@@ -9,45 +11,45 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A member's promises.
+/// Guard of this member's acknowledgements and votes.
 pub(crate) struct Promise(Mutex<State>);
 
 struct State {
-    /// When a leader was last heard.
+    /// Time of the last contact from a leader.
     heard: Instant,
-    /// The transfers of leadership that its leader has declared over.
+    /// The last transfer that the leader has declared ended.
     over: Option<Transfer>,
-    /// Votes that were let pass and are not decided yet.
+    /// Number of admitted votes that openraft has not decided yet.
     passing: u32,
-    /// The latest term in which somebody may have this member's vote, itself included.
+    /// The latest term in which this member may have voted, for itself or another.
     voted: u64,
 }
 
-/// Why a vote may pass.
+/// Reasons for which a vote may be admitted.
 pub(crate) enum Reason<'a> {
-    /// No leader was heard for so long.
+    /// No leader has made contact for this long.
     Silence(Duration),
-    /// The leader gives way.
+    /// The leader started a leadership transfer.
     Transfer(&'a Transfer),
-    /// Whatever was heard.
+    /// Independent of leader contact.
     Always,
 }
 
-/// A vote that was let pass. Unless it is known to have been refused, it counts as given.
+/// An admitted vote. Unless it is known to have been rejected, it counts as granted.
 pub(crate) struct Passing {
     promise: Arc<Promise>,
     term: u64,
-    /// It passes because the leader gives way.
+    /// The vote belongs to a leadership transfer.
     pub given_way: bool,
 }
 
 impl Passing {
-    /// It was not given.
+    /// Records that the vote was rejected.
     pub fn refused(mut self) {
         self.term = 0;
     }
 
-    /// It was given in this term.
+    /// Records that the vote was granted in this term.
     pub fn given(mut self, term: u64) {
         self.term = term;
     }
@@ -62,8 +64,9 @@ impl Drop for Passing {
 }
 
 impl State {
-    /// A leader that is started anew may go on in its term: what an earlier process of it had begun is over with that. False:
-    /// this is from such an earlier process.
+    /// Records the last ended transfer. A restarted leader may keep its term, so a newer session
+    /// ends all transfers of the former process. Returns false if `over` comes from such a former
+    /// process.
     fn note(&mut self, over: Transfer) -> bool {
         let unheard = Transfer { term: 0, session: 0, number: 0 };
         let known = self.over.get_or_insert(unheard);
@@ -88,29 +91,30 @@ impl Promise {
         Arc::new(Promise(Mutex::new(State { heard: Instant::now(), over: None, passing: 0, voted: 0 })))
     }
 
-    /// Since when no leader was heard.
+    /// Returns the time since the last contact from a leader.
     pub fn silence(&self) -> Duration {
         self.0.lock().heard.elapsed()
     }
 
-    /// The leader itself: which of its transfers are over.
+    /// Records, on the leader, which of its own transfers have ended.
     pub fn note(&self, over: Transfer) -> bool {
         self.0.lock().note(over)
     }
 
-    /// A leader was heard that does not count on it.
+    /// Records contact from a leader that does not renew its lease by it.
     pub fn heard(&self) {
         self.0.lock().heard = Instant::now();
     }
 
-    /// A leader's call was taken. Whether it may count on no vote passing for an election timeout.
+    /// Acknowledges an AppendEntries. Returns whether the leader may rely on no vote being granted
+    /// for one election timeout.
     pub fn acknowledge(&self, over: Transfer) -> bool {
         let mut state = self.0.lock();
         state.heard = Instant::now();
         state.note(over) && state.passing == 0 && state.voted <= over.term
     }
 
-    /// Lets a vote in a term pass, if nothing was promised to the contrary.
+    /// Admits a vote in a term, if no earlier acknowledgement forbids it.
     pub fn pass(self: &Arc<Self>, term: u64, reason: &Reason<'_>) -> Option<Passing> {
         let mut state = self.0.lock();
         let may = match reason {
@@ -125,7 +129,7 @@ impl Promise {
         Some(Passing { promise: self.clone(), term, given_way: matches!(reason, Reason::Transfer(_)) })
     }
 
-    /// Whether no vote of this member can be in the way of its own leadership in this term.
+    /// Returns whether no vote of this member can conflict with its own leadership in this term.
     pub fn free(&self, term: u64) -> bool {
         let state = self.0.lock();
         state.passing == 0 && state.voted <= term

@@ -1,4 +1,4 @@
-//! Group commit: what waits becomes one entry.
+//! Group commit: combines waiting proposals into one entry.
 
 use crate::state::StateMachine;
 use crate::types::{Commands, Raft};
@@ -9,29 +9,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Entries under way: one being synced, one behind it; the rest gathers.
+/// Entries in flight: one being synced and one queued behind it. Further proposals are batched
+/// meanwhile.
 const IN_FLIGHT: usize = 2;
-/// An entry is closed at this size.
+/// Size in bytes at which an entry is closed.
 const ENTRY_BYTES: usize = 1 << 20;
 
-/// Encoded commands, and who is to be told how it went.
+/// Encoded commands, and the receiver of their outcome.
 pub(crate) struct Proposal {
     pub commands: Bytes,
     pub origin: Origin,
 }
 
-/// Where commands come from.
+/// Origin of commands.
 pub(crate) enum Origin {
-    /// A request of this member; its answer comes from the state machine.
+    /// A request of this member. The state machine delivers its result.
     Here(u64),
-    /// Another member: told whether they were committed.
+    /// A peer, which is notified whether the commands were committed.
     Elsewhere(oneshot::Sender<bool>),
 }
 
-/// Until when proposals wait.
+/// Deadline until which proposals are blocked.
 pub(crate) type Held = watch::Sender<Option<Instant>>;
 
-/// Proposals wait for as long as this exists, and not after its time. One at a time.
+/// Blocks proposals until it is dropped or its deadline passes. At most one exists at a time.
 pub(crate) struct Hold<'a> {
     held: &'a Held,
     until: Instant,
@@ -54,12 +55,12 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// Counters for metrics.
+/// Counters behind the metrics of proposals and heartbeats.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub pending: AtomicU64,
     pub failed: AtomicU64,
-    /// Heartbeats that the leader sent much too late.
+    /// Heartbeats that were sent after more than twice the interval.
     pub late_heartbeats: AtomicU64,
 }
 

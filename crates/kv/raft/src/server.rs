@@ -1,4 +1,4 @@
-//! Answering other members' calls.
+//! Server side of the peer RPCs.
 
 use crate::codec;
 use crate::elector;
@@ -25,7 +25,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The gRPC service for other members.
+/// The gRPC service for peers.
 #[derive(Clone)]
 pub struct PeerService {
     shared: Arc<Shared>,
@@ -41,13 +41,14 @@ fn incomplete() -> Status {
     Status::invalid_argument("the message is incomplete")
 }
 
-/// Has openraft take notice of a candidate's term, so that it no longer keeps its vote back for the leader, who gives way to that
-/// candidate. The call is one that any later leader makes, and fits no log: nothing but the term changes.
+/// Raises openraft's term to the candidate's, so that openraft no longer withholds its vote during
+/// a leadership transfer. openraft 0.9 has no call for that. The forged AppendEntries has a
+/// previous index of `u64::MAX`, which matches no log: it changes the term and nothing else.
 async fn release(raft: &Raft, candidate: Vote) {
     let fits_nothing = LogId { leader_id: candidate.leader_id, index: u64::MAX };
     let call =
         AppendEntriesRequest { vote: candidate, prev_log_id: Some(fits_nothing), entries: vec![], leader_commit: None };
-    // The vote is asked for whatever comes of it, and tells of what is wrong.
+    // The result is ignored: the vote request that follows reports any error.
     let _ = raft.append_entries(call).await;
 }
 
@@ -56,7 +57,8 @@ impl PeerService {
         PeerService { shared }
     }
 
-    /// Returns the service for a gRPC server. It reads nothing of callers without proof.
+    /// Returns the gRPC service. It rejects callers without proof of membership before it reads
+    /// their messages.
     pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, Gate> {
         let (gate, limit) = (Gate(self.shared.config.trust), message_limit(self.shared.config.max_command));
         InterceptedService::new(PeerServer::new(self).max_decoding_message_size(limit), gate)
@@ -70,8 +72,8 @@ impl PeerService {
         Ok(from)
     }
 
-    /// Returns the caller's identifier if it is a known member and has proved to be that one. Replication asks for less
-    /// (`caller`): a member that is behind does not know who joined or moved since.
+    /// Returns the caller's ID if it has proved to be a known member. Replication only requires
+    /// `caller`: a member that lags behind may not know which members joined or moved.
     fn member<T>(&self, request: &Request<T>) -> Result<u64, Status> {
         let from = self.caller(request)?;
         let urls = self.shared.transport.directory.address(from);
@@ -110,16 +112,16 @@ impl Peer for PeerService {
         let last = message.last.map(LogId::from);
         let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
         let Some(passing) = self.shared.let_pass(vote.leader_id.term, message.transfer.as_ref()) else {
-            // There is a leader: whoever asks has only not heard of it.
+            // A leader exists: the candidate has lost contact with it.
             let (vote, last) = self.shared.vote_and_last();
             let answer =
                 pb::VoteResponse { ballot: Some((&vote).into()), granted: false, last: last.as_ref().map(Into::into) };
             return Ok(Response::new(answer));
         };
         let raft = self.shared.raft.clone();
-        // Whoever is behind gets no vote, and need not end this term.
+        // A candidate whose log is behind gets no vote, so the term need not change.
         let released = passing.given_way && last >= self.shared.vote_and_last().1;
-        // Decided even if the candidate does not wait for it.
+        // In a task of its own: the vote must be decided even if the candidate cancels the call.
         let decided = tokio::spawn(async move {
             if released {
                 release(&raft, vote).await;
@@ -154,7 +156,7 @@ impl Peer for PeerService {
         let mut stream = request.into_inner();
         let head = stream.message().await?.and_then(|first| first.head).ok_or_else(incomplete)?;
         let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
-        tracing::info!("receiving the state from the leader");
+        tracing::info!("receiving a snapshot from the leader");
         let received = receive(&self.shared.spool, stream, || self.shared.promise.heard()).await;
         match traffic {
             Some(traffic) if received.is_ok() => traffic.snapshots_received.observe(began.elapsed()),
@@ -169,7 +171,7 @@ impl Peer for PeerService {
         let snapshot = Snapshot { meta, snapshot: Box::new(Picture::Received(path)) };
         let answer = self.shared.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
         self.shared.promise.heard();
-        tracing::info!("the state from the leader is in place");
+        tracing::info!("installed the snapshot from the leader");
         Ok(Response::new(pb::InstallResponse { ballot: Some((&answer.vote).into()) }))
     }
 
@@ -177,7 +179,7 @@ impl Peer for PeerService {
 
     async fn picture(&self, request: Request<pb::Nothing>) -> Answer<Self::PictureStream> {
         let from = self.member(&request)?;
-        tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its own");
+        tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its data");
         let (vote, _) = self.shared.vote_and_last();
         let pieces = network::picture(&*self.shared.machine, vote).await.map_err(Status::internal)?;
         Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
@@ -193,7 +195,7 @@ impl Peer for PeerService {
             tracing::warn!(
                 member = format!("{from:x}"),
                 bytes = refused.len(),
-                "refused a command that a member may not forward"
+                "rejected a command that a member may not forward"
             );
             return Err(Status::permission_denied("a member forwards its clients' commands only"));
         }
@@ -217,7 +219,8 @@ impl Peer for PeerService {
     }
 
     async fn ask(&self, request: Request<pb::AskRequest>) -> Answer<pb::AskResponse> {
-        // A member that is about to join knows the cluster's address, not its identifier. Its certificate has been looked at.
+        // A member that is about to join knows the cluster's address but not its ID. Its
+        // certificate was checked by the gate.
         let joining = request.metadata().get(JOINING).is_some();
         let open = joining && self.shared.answerer.for_joining(request.get_ref().kind);
         let from = if open { 0 } else { self.member(&request)? };
@@ -233,21 +236,21 @@ impl Shared {
         for command in commands {
             batch.extend_from_slice(&command);
         }
-        // The receiver ends with the process only.
+        // The receiver ends only with the process.
         let _ = self.proposals.send(Proposal { commands: batch.freeze(), origin: Origin::Elsewhere(sender) });
     }
 }
 
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
-/// Writes the rows to a file and checks that they are all there.
+/// Writes received rows to a file and verifies the checksum of the whole stream.
 pub(crate) async fn receive(
     spool: &Path,
     mut stream: Streaming<pb::InstallRequest>,
     heard: impl Fn(),
 ) -> Result<PathBuf, Status> {
-    let failed = |e: std::io::Error| Status::internal(format!("the state can't be written: {e}"));
-    // Two leaders, one of them deposed, may both send theirs.
+    let failed = |e: std::io::Error| Status::internal(format!("writing the received state failed: {e}"));
+    // A unique name, because a deposed leader and its successor may send at the same time.
     let number = RECEIVED.fetch_add(1, Ordering::Relaxed);
     let path = spool.join(format!("received-{number}.tmp"));
     let mut file = std::fs::File::create(&path).map_err(failed)?;
@@ -256,7 +259,7 @@ pub(crate) async fn receive(
         heard();
         if message.last {
             if message.checksum != checksum {
-                return Err(Status::data_loss("the state was damaged on the way"));
+                return Err(Status::data_loss("the checksum of the received state does not match"));
             }
             file.sync_all().map_err(failed)?;
             return Ok(path);
@@ -265,5 +268,5 @@ pub(crate) async fn receive(
         file.write_all(&(message.rows.len() as u64).to_le_bytes()).map_err(failed)?;
         file.write_all(&message.rows).map_err(failed)?;
     }
-    Err(Status::data_loss("the state ended early"))
+    Err(Status::data_loss("the stream of the state ended early"))
 }

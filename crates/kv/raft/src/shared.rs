@@ -1,4 +1,5 @@
-//! What the parts of a member's replication share, and what can be said from it: who leads, with what certainty, up to where.
+//! State shared by the tasks of a Raft node, and the questions of leadership that it decides: role,
+//! lease, read index.
 
 use crate::elector;
 use crate::lease::Lease;
@@ -34,20 +35,20 @@ pub(crate) struct Shared {
     pub config: Config,
     pub committed: Arc<AtomicU64>,
     pub applied: watch::Receiver<u64>,
-    /// Vote of this leadership, and the index from which on it may answer reads.
+    /// Vote of the current leadership, and the index from which it may serve reads.
     pub leadership: Mutex<Option<(Vote, u64)>>,
-    /// Held by whoever gives leadership away, or has something proposed of the members: one at a time.
+    /// Serialises leadership transfers and membership changes.
     pub changes: tokio::sync::Mutex<()>,
-    /// Until when proposals wait for a transfer of leadership.
+    /// Deadline until which a leadership transfer blocks proposals.
     pub held: Held,
     pub counters: Arc<Counters>,
-    /// What replication consists of besides openraft.
+    /// Tasks of replication outside openraft.
     pub loops: Tasks,
 }
 
 impl Shared {
-    /// Role, vote and membership. openraft tells of data first, of these next, of everything together last: only what is
-    /// told together may be combined.
+    /// Returns role, vote and membership. openraft publishes three sets of metrics one after the
+    /// other: data, server, all. Combine only values of the same set.
     pub fn server(&self) -> Server {
         self.raft.server_metrics().borrow().clone()
     }
@@ -60,7 +61,8 @@ impl Shared {
         self.raft.server_metrics().borrow().state.is_leader()
     }
 
-    /// Lets another member's vote pass, unless there is a leader that nobody should be voted for against.
+    /// Admits a vote request to openraft, unless the current leader is within its lease or was
+    /// heard within an election timeout. Votes of an open leadership transfer are always admitted.
     pub fn let_pass(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<Passing> {
         let given_way = transfer.and_then(|transfer| self.promise.pass(term, &Reason::Transfer(transfer)));
         if given_way.is_some() {
@@ -69,7 +71,8 @@ impl Shared {
         if !self.leading() {
             return self.promise.pass(term, &Reason::Silence(self.config.election_timeout));
         }
-        // As long as it may pass there is no lease: one that holds now was there before.
+        // While a vote is admitted, `certain` grants no lease-based read. So a lease that holds now
+        // was held before the admission.
         let passing = self.promise.pass(term, &Reason::Always)?;
         if self.lease_holds() {
             passing.refused();
@@ -82,7 +85,7 @@ impl Shared {
         self.raft.server_metrics().borrow().vote.leader_id.term
     }
 
-    /// Whether this is the only voter.
+    /// Returns whether this member is the only voter.
     pub fn alone(&self) -> bool {
         let server = self.server();
         let mut voters = server.membership_config.membership().voter_ids();
@@ -103,7 +106,7 @@ impl Shared {
         self.server().membership_config.membership().get_joint_config().clone()
     }
 
-    /// The timeout as configured, or longer where the disk or the way to the others is slow.
+    /// Returns the configured election timeout, extended if disk or network are slow.
     pub fn election_timeout(&self) -> Duration {
         let sync = Duration::from_micros(self.config.sync_micros.load(Ordering::Relaxed));
         let voters: Vec<u64> = self.configs().into_iter().flatten().collect();
@@ -113,34 +116,37 @@ impl Shared {
     }
 
     pub fn lease_holds(&self) -> bool {
-        // A tenth is left for clocks that run at different speeds.
+        // The margin of one tenth covers clocks that run at different speeds.
         self.lease.holds(self.term(), self.member, &self.configs(), self.config.election_timeout.mul_f64(0.9))
     }
 
-    /// Whether a quorum has acknowledged this leadership: others would not let a vote pass because it is given away.
+    /// Returns whether a quorum has acknowledged this leader. A transfer starts only afterwards,
+    /// because voters grant its votes only for a leader that they know.
     pub fn known(&self, term: u64) -> bool {
         self.lease.confirmed(term, self.member, &self.configs(), Duration::ZERO)
     }
 
-    /// As the leader with a lease: the index that a reader must have applied.
+    /// Returns the read index if this member is the leader and holds its lease.
     pub fn certain(&self) -> Option<u64> {
         let server = self.server();
         server.state.is_leader().then_some(())?;
         let term = server.vote.leader_id.term;
         let configs = server.membership_config.membership().get_joint_config();
-        // A tenth is left for clocks that run at different speeds.
+        // The margin of one tenth covers clocks that run at different speeds.
         let holds = self.lease.holds(term, self.member, configs, self.config.election_timeout.mul_f64(0.9));
-        // In this order: a vote that passes in between is later than the moment for which the lease holds.
+        // The lease is checked before the votes: a vote admitted between both checks is later than
+        // the time at which the lease held.
         (holds && self.promise.free(term)).then(|| self.index(&server))
     }
 
-    /// As the leader: the index that a reader must have applied.
+    /// Returns the read index. Only valid on the leader.
     fn index(&self, server: &Server) -> u64 {
         let mut leadership = self.leadership.lock();
         let barrier = match *leadership {
             Some((vote, barrier)) if vote == server.vote => barrier,
             _ => {
-                // A new leadership: what earlier ones promised is in the log, up to its end.
+                // In a new term, everything that earlier leaders acknowledged is in the log, up to
+                // its end.
                 let last = self.raft.data_metrics().borrow().last_log.map_or(0, |id| id.index);
                 *leadership = Some((server.vote, last));
                 last
@@ -150,12 +156,13 @@ impl Shared {
         barrier.max(self.committed.load(Ordering::Acquire))
     }
 
-    /// As `certain`, or after a round of calls to the others where there is no lease.
+    /// Returns the read index like `certain`. Without a lease it confirms leadership by a round of
+    /// heartbeats first.
     pub async fn confirm(&self, timeout: Duration) -> Option<u64> {
         let deadline = Instant::now() + timeout;
         let asked = self.lease.now();
         loop {
-            // Before looking, so that an answer in between is not missed.
+            // Registered before the check, so that a response in between is not missed.
             let renewed = self.lease.renewed.notified();
             if let Some(index) = self.certain() {
                 return Some(index);
@@ -164,7 +171,8 @@ impl Shared {
             let (term, membership) = (server.vote.leader_id.term, server.membership_config.membership());
             let confirmed = self.lease.confirmed(term, self.member, membership.get_joint_config(), asked);
             if server.state.is_leader() && confirmed {
-                // There is no lease while leadership is being given away, but a quorum has just followed.
+                // During a leadership transfer there is no lease, but a quorum has just
+                // acknowledged this leader.
                 return Some(self.index(&server));
             }
             if !self.leading() || Instant::now() >= deadline {
@@ -177,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Another member refused a call; perhaps because this one was removed.
+    /// Records that a peer rejected a call, possibly because this member was removed.
     pub fn refused(&self, id: u64, status: &tonic::Status) {
         self.transport.failed(id);
         if status.code() == tonic::Code::PermissionDenied && status.message().contains(REMOVED) {
@@ -186,15 +194,16 @@ impl Shared {
     }
 }
 
-/// Sends heartbeats while this member leads others, and nothing while it is alone.
+/// Sends heartbeats while this member is the leader of a cluster with other members.
 pub(crate) async fn heartbeats(shared: Arc<Shared>) {
     let mut changes = shared.raft.server_metrics();
-    // When the last one was sent, while this member leads.
+    // Time of the last heartbeat, while this member is the leader.
     let mut last: Option<Instant> = None;
     loop {
         let server = changes.borrow_and_update().clone();
         let others = server.membership_config.membership().nodes().count() > 1;
-        // Ticks are for stepping down after one's own removal, which needs others too.
+        // Ticks make openraft step down after this member's removal, which also requires other
+        // members.
         shared.raft.runtime_config().tick(others);
         if server.state.is_leader() && others {
             let late = last.replace(Instant::now()).map(|last| last.elapsed()).unwrap_or_default();

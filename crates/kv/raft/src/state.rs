@@ -1,4 +1,4 @@
-//! The state machine as openraft sees it.
+//! Adapter from the store's state machine to openraft's.
 
 use crate::codec;
 use crate::types::{Applied, Entry, LogId, Membership, Picture, Snapshot, SnapshotMeta, StorageError, Types};
@@ -9,40 +9,43 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What entries are applied to. Positions and memberships are opaque: kept with the state, given back as they were.
+/// The state machine that applies entries. Positions and memberships are opaque bytes, stored with
+/// the state and returned unchanged.
 #[async_trait]
 pub trait StateMachine: Send + Sync + 'static {
-    /// Position of the last applied entry and the membership then; empty: none.
+    /// Returns the position of the last applied entry and the membership at that point, or empty
+    /// bytes if nothing was applied.
     fn place(&self) -> (Bytes, Bytes);
 
-    /// Applies an entry. The position goes with the state, the membership too if there is a new one.
+    /// Applies an entry. The position is stored with the state, and so is the membership if it
+    /// changed.
     fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>);
 
-    /// Whether another member may have this command proposed.
+    /// Returns whether a peer may have this command proposed.
     fn may_forward(&self, from: u64, command: &Bytes) -> bool;
 
-    /// Commands of this member that will not be applied because leadership was lost.
+    /// Notifies about commands of this member that will not be applied because leadership was lost.
     fn lost(&self, requests: &[u64]);
 
-    /// Makes what was applied until now durable.
+    /// Waits until all applied entries are durable in the engine.
     async fn flush(&self) -> Result<(), String>;
 
-    /// A picture of the state as of now.
+    /// Starts a snapshot of the current state.
     async fn picture(&self) -> Result<Box<dyn Rows>, String>;
 
-    /// Replaces the state by the one in a file of rows.
+    /// Replaces the state by the one in a file of received rows.
     async fn install(&self, rows: &Path) -> Result<(), String>;
 }
 
-/// The rows of a picture.
+/// The rows of a snapshot.
 pub trait Rows: Send {
-    /// Position and membership of the picture.
+    /// Returns position and membership of the snapshot.
     fn place(&self) -> (Bytes, Bytes);
-    /// The next encoded rows; none after the last.
+    /// Returns the next encoded rows, or `None` after the last.
     fn next(&mut self) -> Result<Option<Bytes>, String>;
 }
 
-/// Carries entries to the state machine.
+/// Passes openraft's entries to the state machine.
 #[derive(Clone)]
 pub(crate) struct State {
     pub machine: Arc<dyn StateMachine>,

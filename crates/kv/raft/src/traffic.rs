@@ -1,4 +1,4 @@
-//! What goes between members, in numbers.
+//! Traffic counters of peers.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// Durations in buckets.
+/// Histogram of durations.
 pub struct Histogram {
     bounds: &'static [f64],
     buckets: Box<[AtomicU64]>,
@@ -15,15 +15,15 @@ pub struct Histogram {
     nanos: AtomicU64,
 }
 
-/// From a millisecond, doubling.
+/// Default bounds in seconds: from 1 ms, doubling.
 const USUAL: [f64; 14] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
-/// Of calls between members.
+/// Bounds for round trips between members, in seconds.
 const ROUND_TRIP: [f64; 16] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048, 0.4096, 0.8192,
     1.6384, 3.2768,
 ];
-/// Of whole states.
+/// Bounds for snapshot transfers, in seconds.
 const SNAPSHOT: [f64; 10] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2];
 
 impl Default for Histogram {
@@ -33,18 +33,18 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One with these upper bounds, in seconds.
+    /// Creates a histogram with these upper bounds, in seconds.
     pub fn new(bounds: &'static [f64]) -> Self {
         let buckets = bounds.iter().map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, buckets, count: AtomicU64::new(0), nanos: AtomicU64::new(0) }
     }
 
-    /// For what moves whole states.
+    /// Creates a histogram with bounds for snapshot transfers.
     pub fn of_snapshots() -> Self {
         Histogram::new(&SNAPSHOT)
     }
 
-    /// Counts a duration.
+    /// Records a duration.
     pub fn observe(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         let at = self.bounds.partition_point(|bound| *bound < seconds);
@@ -55,7 +55,7 @@ impl Histogram {
         self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Upper bounds, each with how many durations are within it.
+    /// Returns each upper bound with the number of durations that do not exceed it.
     pub fn within(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut total = 0;
         self.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
@@ -64,34 +64,34 @@ impl Histogram {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// All of them together, in seconds.
+    /// Returns the sum of all durations, in seconds.
     pub fn sum(&self) -> f64 {
         self.nanos.load(Ordering::Relaxed) as f64 / 1e9
     }
 }
 
-/// What goes to a member and comes from it.
+/// Counters of the traffic with one peer.
 pub struct Traffic {
-    /// Bytes sent.
+    /// Bytes sent to the peer.
     pub sent: AtomicU64,
-    /// Bytes received.
+    /// Bytes received from the peer.
     pub received: AtomicU64,
-    /// Calls that came to nothing.
+    /// Failed calls.
     pub failures: AtomicU64,
-    /// How long calls took.
+    /// Round-trip times of successful calls.
     pub round_trips: Histogram,
-    /// States sent that arrived.
+    /// Durations of the snapshots that the peer installed.
     pub snapshots_sent: Histogram,
-    /// States sent that did not.
+    /// Snapshots whose transfer failed.
     pub snapshots_not_sent: AtomicU64,
-    /// States received.
+    /// Durations of complete snapshots received.
     pub snapshots_received: Histogram,
-    /// States that did not come whole.
+    /// Snapshots that arrived incomplete.
     pub snapshots_not_received: AtomicU64,
 }
 
@@ -112,14 +112,14 @@ impl Default for Traffic {
     }
 }
 
-/// Counts the bytes of a body as they pass.
+/// A body that counts its bytes as they are read.
 pub struct Metered<B, F> {
     body: B,
     count: F,
 }
 
 impl<B, F: Fn(u64)> Metered<B, F> {
-    /// Tells `count` of each piece of `body`.
+    /// Wraps `body` and passes the length of each data frame to `count`.
     pub fn new(body: B, count: F) -> Self {
         Metered { body, count }
     }

@@ -1,11 +1,12 @@
-//! Giving leadership to another voter.
+//! Leadership transfer (Raft thesis 3.10).
 //!
-//! Once that one is nearly there, nothing more is proposed until it leads or the transfer is over: whoever stands must have
-//! everything, or nobody votes for it. It is asked to stand only as long as this member leads. Asking again after a lost
-//! election was tried: it deposed whoever was elected meanwhile, term after term.
+//! Once the transferee has nearly caught up, proposals are blocked until it leads or the transfer
+//! is aborted, because voters reject a candidate whose log is behind. TimeoutNow is sent only while
+//! this member is the leader. Sending it again after a lost election was tried and rejected: it
+//! deposed the elected leader, term after term.
 //!
-//! openraft itself votes for nobody for an election timeout after it was elected or has heard a leader, and knows of no
-//! exceptions: `server` makes one for whom the leader gives way to.
+//! openraft grants no vote for an election timeout after it was elected or heard from a leader,
+//! without exception. `server` works around that for the transferee.
 
 use crate::node::{Node, NodeError, Status};
 use crate::pb;
@@ -13,26 +14,27 @@ use crate::propose::Hold;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Entries that the next leader may be behind when proposals begin to wait for it.
+/// Number of missing entries on the transferee at which proposals are blocked.
 const NEAR: u64 = 100;
 const STEP: Duration = Duration::from_millis(20);
-/// For the next leader to answer that it stands.
+/// Timeout of the TimeoutNow request.
 const STAND: Duration = Duration::from_secs(2);
 
-/// What to do next.
+/// Next step of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Done,
-    /// Somebody else leads, or this member again.
+    /// Another member was elected, or this member was elected again in a later term.
     Lost,
-    /// It has everything: it is asked to stand.
+    /// The transferee has all entries: send TimeoutNow.
     Ask,
-    /// It has nearly everything: no more is proposed.
+    /// The transferee has nearly all entries: block proposals.
     Hold,
     Wait,
 }
 
-/// `term` is that in which the transfer began, `held` whether proposals wait.
+/// Decides the next step. `term` is the term in which the transfer started, `held` whether
+/// proposals are blocked.
 fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
     if status.leader == Some(to) {
         return Step::Done;
@@ -44,7 +46,8 @@ fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
         return Step::Lost;
     }
     match status.matched.get(&to) {
-        // What is on its way to the log does not count as its end yet.
+        // Pending proposals are not in `last_index` yet, so the log is not complete while there are
+        // any.
         Some(matched) if *matched >= status.last_index && !(held && status.pending > 0) => Step::Ask,
         Some(matched) if matched + NEAR >= status.last_index => Step::Hold,
         _ => Step::Wait,
@@ -52,16 +55,18 @@ fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
 }
 
 impl Node {
-    /// Gives leadership to another voter. Proposals wait meanwhile, an election timeout at most.
+    /// Transfers leadership to another voter. Proposals are blocked for one election timeout at
+    /// most.
     pub async fn transfer(&self, to: u64, timeout: Duration) -> Result<(), NodeError> {
-        // Two candidates would be in each other's way, and whoever stands must have every entry.
+        // One transfer or membership change at a time: two candidates would split the vote, and the
+        // transferee must have every entry.
         let Ok(_turn) = tokio::time::timeout(timeout, self.shared.changes.lock()).await else {
             return Err(NodeError::TimedOut);
         };
         if !self.shared.leading() {
             return Err(NodeError::NotLeader);
         }
-        // Over when this ends, however it does.
+        // The transfer ends when this guard is dropped, on every path.
         let transferring = self.shared.lease.begin_transfer(self.term(), &self.shared.promise);
         match tokio::time::timeout(timeout, self.hand_over(to, transferring.transfer)).await {
             Ok(done) => done,
@@ -80,7 +85,7 @@ impl Node {
                 continue;
             }
             if !status.leading {
-                // What waits is for the next leader.
+                // Blocked proposals are forwarded to the next leader.
                 hold = None;
             }
             match next {
@@ -96,7 +101,7 @@ impl Node {
     async fn ask_to_stand(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
         let mut client = self.shared.transport.client(to).map_err(|e| NodeError::Raft(e.to_string()))?;
         if let Err(status) = client.stand(self.shared.transport.request(to, transfer, Some(STAND))).await {
-            tracing::debug!(%status, "the member does not stand yet");
+            tracing::debug!(%status, "the transferee rejected TimeoutNow");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Connections to other members: gRPC over TCP or TLS, one channel a member, made when it is needed.
+//! Connections to peers: gRPC over TCP or TLS, one lazily connected channel per member.
 
 use crate::gather::Gathering;
 use crate::node::Config;
@@ -27,49 +27,51 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tower::Service;
 
-/// TLS towards other members; replaced when its files change.
+/// TLS client configuration for peers. It is replaced when its files change.
 pub type PeerTls = Arc<RwLock<Option<Arc<rustls::ClientConfig>>>>;
 
-/// Bytes of an answer that is read. Who answers has shown a certificate for the address that was called.
+/// Maximum size in bytes of a response. It may be large, because the peer has shown a certificate
+/// for the called address.
 const MAX_ANSWER: usize = 512 << 20;
-/// Bytes of a message that is read from a caller, besides one command: entries (4 MiB and the last one), commands
-/// (`forward::BATCH_BYTES` and the last one), or rows of a snapshot (1 MiB and the last one).
+/// Maximum size in bytes of a request, besides one command. It holds entries (4 MiB and the last
+/// one), commands (`forward::BATCH_BYTES` and the last one), or rows of a snapshot (1 MiB and the
+/// last one).
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// Returns how large a caller's message may be when a command may have this many bytes.
+/// Returns the maximum size of a request if a command has at most `max_command` bytes.
 pub(crate) fn message_limit(max_command: usize) -> usize {
-    // The last entry may be a batch of commands that is full but for one.
+    // Twice, because the last entry may be a batch just below its limit plus one command.
     MAX_MESSAGE.saturating_add(max_command.saturating_mul(2))
 }
 
 const CLUSTER: &str = "kvstore-cluster";
 const FROM: &str = "kvstore-from";
 const TO: &str = "kvstore-to";
-/// The caller is no member yet.
+/// Metadata key: the caller is not a member yet.
 pub(crate) const JOINING: &str = "kvstore-joining";
-/// What a refusal says when the caller was removed.
+/// Status message for a caller that was removed.
 pub(crate) const REMOVED: &str = "the member has been permanently removed from the cluster";
 
-/// Why a member can't be called.
+/// Reasons why a member can't be called.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// No address.
+    /// The member has no address.
     #[error("member {0:x} is not known")]
     Unknown(u64),
-    /// A URL that is none.
+    /// The URL is malformed.
     #[error("{0} is not a peer URL")]
     Url(String),
-    /// Nothing would prove that a member is there.
+    /// The URL is plain text, so the peer can't prove its membership.
     #[error("{0} is not called: this member calls others with TLS only")]
     Insecure(String),
 }
 
-/// How a member at a URL is reached in a simulation: calls go in, answers come out.
+/// Connects to a peer URL in a simulation.
 pub type Dial = Arc<dyn Fn(&str) -> Wire + Send + Sync>;
-/// A way for calls.
+/// A simulated connection that carries calls.
 pub type Wire = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tower::BoxError>;
 
-/// What calls to a member go through.
+/// Connection of the gRPC client to one member.
 #[derive(Clone)]
 pub(crate) struct Line {
     way: Way,
@@ -117,7 +119,7 @@ impl Way {
     }
 }
 
-/// Makes and keeps channels.
+/// Creates and caches channels to peers.
 pub(crate) struct Transport {
     pub cluster: u64,
     pub member: u64,
@@ -148,7 +150,7 @@ impl Transport {
         }
     }
 
-    /// A client of a member, and the metadata to send along.
+    /// Returns a client for a member.
     pub fn client(&self, id: u64) -> Result<PeerClient<Line>, TransportError> {
         let urls = self.directory.address(id).unwrap_or_default();
         let attempt = self.attempts.lock().get(&id).copied().unwrap_or_default();
@@ -171,12 +173,12 @@ impl Transport {
         Ok(wrap(channel))
     }
 
-    /// A client of somebody at a URL who is not known yet.
+    /// Returns a client for a URL whose member is not known yet.
     pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<Line>, TransportError> {
         connect(url, tls).map(|channel| wrap(Line { way: Way::Channel(channel), traffic: None }))
     }
 
-    /// A call failed: the next one tries another of the member's URLs.
+    /// Records a failed call. The next call uses another of the member's URLs.
     pub fn failed(&self, id: u64) {
         self.directory.failed(id);
         *self.attempts.lock().entry(id).or_default() += 1;
@@ -196,22 +198,22 @@ fn wrap(channel: Line) -> PeerClient<Line> {
     PeerClient::new(channel).max_decoding_message_size(MAX_ANSWER)
 }
 
-/// Names cluster, sender and receiver.
+/// Adds cluster, sender and receiver to the metadata of a request.
 pub(crate) fn sign(metadata: &mut MetadataMap, cluster: u64, from: u64, to: u64) {
     for (key, value) in [(CLUSTER, cluster), (FROM, from), (TO, to)] {
-        // Hexadecimal digits are valid metadata.
+        // Hexadecimal digits are always valid metadata.
         if let Ok(value) = MetadataValue::try_from(format!("{value:x}")) {
             metadata.insert(key, value);
         }
     }
 }
 
-/// Who a call says it is from; nothing is checked.
+/// Returns the sender that a request claims. The claim is not verified.
 pub fn sender(headers: &http::HeaderMap) -> Option<u64> {
     u64::from_str_radix(headers.get(FROM)?.to_str().ok()?, 16).ok()
 }
 
-/// Who calls, if it is for this member of this cluster.
+/// Returns the sender if the request is for this member of this cluster.
 pub(crate) fn check(metadata: &MetadataMap, cluster: u64, member: u64) -> Result<u64, Status> {
     let number = |key| {
         let text = metadata.get(key).and_then(|value| value.to_str().ok());
@@ -233,7 +235,8 @@ fn connect(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let secure = uri.scheme_str() == Some("https");
     let authority = uri.authority().ok_or_else(bad)?.clone();
-    // TLS is done by the connector, so that it can change; tonic itself sees plain text.
+    // The connector does TLS, so that its configuration can change at run time. tonic sees plain
+    // text.
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))
         .map_err(|_| bad())?
         .connect_timeout(Duration::from_secs(2))

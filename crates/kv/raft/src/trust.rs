@@ -1,7 +1,8 @@
 //! Proof that a caller is a member of the cluster.
 //!
-//! Raft does not bear members that lie, so it is enough to tell members from everybody else whom the same CA knows, clients for
-//! one. A member's certificate serves its peer port too, so it is valid for the host of a peer URL; a client's is for none.
+//! Raft does not tolerate malicious members. It is enough to distinguish members from other holders
+//! of certificates of the same CA, such as clients. A member's certificate also serves its peer
+//! port, so it is valid for the host of a peer URL. A client's certificate is valid for none.
 
 use crate::peer::PeerAddress;
 use base_serve::Peer;
@@ -13,20 +14,20 @@ use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use x509_parser::extensions::GeneralName;
 
-/// The proof that a member asks of callers before it reads what they send.
+/// Proof required from a caller before its messages are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerTrust {
-    /// A certificate, verified in the TLS handshake, that is valid for a host.
+    /// A certificate that was verified in the TLS handshake and is valid for a host.
     Certificate,
-    /// None: every caller is believed. For simulations, and for operators who accept that.
+    /// No proof: every caller is accepted. For simulations, and for operators who accept the risk.
     Unverified,
 }
 
-/// What a refusal says to a caller without proof.
+/// Status message for a caller without proof.
 pub(crate) const NO_PROOF: &str =
     "only members of the cluster are answered: the certificate is not valid for a peer URL";
 
-/// Refuses callers that can't be members before their messages are read.
+/// Rejects callers that can't be members before their messages are read.
 #[derive(Clone, Copy)]
 pub struct Gate(pub(crate) PeerTrust);
 
@@ -37,18 +38,20 @@ impl Interceptor for Gate {
 }
 
 impl PeerTrust {
-    /// Whether a caller may be a member that is not known here yet, or has moved: its certificate is valid for some host.
+    /// Returns whether a caller may be a member that is unknown here or has moved: its certificate
+    /// is valid for some host.
     pub(crate) fn holds_for_host(self, connection: &Extensions) -> bool {
         self == PeerTrust::Unverified || certificate(connection).is_some_and(names_host)
     }
 
-    /// Whether a caller is the member with these peer URLs: its certificate is valid for one of their hosts.
+    /// Returns whether a caller is the member with these peer URLs: its certificate is valid for
+    /// one of their hosts.
     pub(crate) fn holds_for_member(self, connection: &Extensions, urls: &PeerAddress) -> bool {
         self == PeerTrust::Unverified
             || certificate(connection).is_some_and(|shown| urls.iter().any(|url| is_valid_for(shown, url)))
     }
 
-    /// Whether a member at this URL may be called.
+    /// Returns whether a member at this URL may be called.
     pub(crate) fn admits_url(self, url: &str) -> bool {
         self == PeerTrust::Unverified || url.starts_with("https://")
     }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
 openraft::declare_raft_types!(
-    /// A batch of commands in, nothing out: answers go to those who wait at the state machine.
+    /// A batch of commands in, nothing out: the state machine delivers results to the requests that
+    /// wait.
     pub(crate) Types:
         D = Commands,
         R = Applied,
@@ -23,11 +24,11 @@ pub(crate) type SnapshotMeta = openraft::SnapshotMeta<u64, openraft::EmptyNode>;
 pub(crate) type Snapshot = openraft::Snapshot<Types>;
 pub(crate) type Server = openraft::metrics::RaftServerMetrics<u64, openraft::EmptyNode>;
 
-/// Encoded commands.
+/// A batch of encoded commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commands(pub Bytes);
 
-// openraft asks for serde where entries are stored as a whole; here they are not.
+// openraft requires serde for logs that store whole entries. This log encodes them itself.
 impl Serialize for Commands {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)
@@ -40,15 +41,15 @@ impl<'de> Deserialize<'de> for Commands {
     }
 }
 
-/// Nothing: see `Types`.
+/// Empty result of an applied entry, see `Types`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Applied;
 
-/// A snapshot's data.
+/// Payload of an openraft snapshot.
 #[derive(Clone, Debug)]
 pub(crate) enum Picture {
-    /// To be taken of the live state when it is sent.
+    /// Read from the live state when it is sent.
     Live,
-    /// Received whole, checked, in this file.
+    /// Received, verified and stored in this file.
     Received(PathBuf),
 }
