@@ -1,4 +1,4 @@
-//! Applying an entry.
+//! Applies log entries to the state machine.
 
 use crate::command::{Command, Envelope, decode_batch};
 use crate::machine::{Caller, Machine, Outcome, Place, Replicated, Reply, alarm_list};
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Leases as the keys see them.
+/// Adapter that gives the key-value store access to the leases.
 struct Book<'a>(&'a mut Leases);
 
 impl LeaseBook for Book<'_> {
@@ -34,7 +34,7 @@ impl LeaseBook for Book<'_> {
     }
 }
 
-/// Everything that a command may change.
+/// Mutable state during one entry.
 pub(crate) struct Scene<'a> {
     pub writer: Writer<'a>,
     pub leases: &'a mut Leases,
@@ -43,7 +43,7 @@ pub(crate) struct Scene<'a> {
     pub members_changed: bool,
     pub tokens: &'a mut Tokens,
     pub rights_changed: &'a watch::Sender<u64>,
-    /// Of the entry.
+    /// Index of the entry.
     pub index: u64,
     max_learners: usize,
 }
@@ -51,12 +51,13 @@ pub(crate) struct Scene<'a> {
 type Verdict = Result<Outcome, Refusal>;
 
 impl Machine {
-    /// Applies an entry of the log: its commands become visible and their waiters are answered.
+    /// Applies a log entry: its commands become visible, then the requests that wait for them
+    /// receive their results.
     pub fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, entry: Option<Bytes>) {
         let envelopes = match entry.map(decode_batch) {
             Some(Some(envelopes)) => envelopes,
             Some(None) => {
-                tracing::error!(index, "an entry of the log can't be decoded and is left out");
+                tracing::error!(index, "a log entry can't be decoded and is skipped");
                 Vec::new()
             }
             None => Vec::new(),
@@ -104,7 +105,8 @@ impl Machine {
         }
     }
 
-    /// Counts a command that took long. Whoever waits for it here tells of it with the rest of its request.
+    /// Counts a slow command. If a request of this member waits for it, that request's own log line
+    /// reports it.
     fn note_slow(&self, index: u64, envelope: &Envelope, reply: &Reply) {
         let took = reply.applied.saturating_duration_since(reply.begun);
         if took <= self.options.slow_apply {
@@ -164,7 +166,8 @@ impl Scene<'_> {
         }
     }
 
-    /// With no space left, only what frees some is carried out; with a corrupt member, nothing is.
+    /// Rejects writes while an alarm is raised: with NOSPACE those that grow the data, with CORRUPT
+    /// all.
     fn check_alarms(&self, command: &Command) -> Result<(), Refusal> {
         let raised = |kind: pb::AlarmType| self.replicated.alarms.iter().any(|(_, alarm)| *alarm == kind as i32);
         let writes = matches!(
@@ -188,7 +191,7 @@ impl Scene<'_> {
     }
 
     fn put(&mut self, request: &pb::PutRequest) -> Verdict {
-        // A put by itself is checked as one in a transaction is.
+        // Same checks as for a put in a transaction.
         let mut book = Book(self.leases);
         self.writer.check_put(request, &book)?;
         Ok(Outcome::Put(self.writer.put(request, &mut book)?))
@@ -227,7 +230,7 @@ impl Scene<'_> {
         let entry = (request.member_id, request.alarm);
         match request.action() {
             AlarmAction::Get => {}
-            // Nobody would be there to end it.
+            // A removed member can't deactivate its alarm.
             AlarmAction::Activate if self.replicated.members.was_removed(request.member_id) => {}
             AlarmAction::Activate => {
                 self.replicated.alarms.insert(entry);
@@ -253,7 +256,7 @@ impl Scene<'_> {
             Command::MemberAdd(member) => members.add(member.clone(), self.max_learners)?,
             Command::MemberRemove(request) => {
                 members.remove(request.id)?;
-                // A member that is gone has none.
+                // The alarms of a removed member end with it.
                 self.lower_alarms(request.id, pb::AlarmType::None as i32);
             }
             Command::MemberAlone(member) => {
@@ -272,7 +275,8 @@ impl Scene<'_> {
         Ok(Outcome::Members(members.list()))
     }
 
-    /// Ends the alarms of a member, or of all (0), of a kind, or of any; returns which.
+    /// Deactivates alarms of a member (0: of all) and of a kind (None: any). Returns those that
+    /// were raised.
     fn lower_alarms(&mut self, member: u64, kind: i32) -> Vec<(u64, i32)> {
         let any_kind = kind == pb::AlarmType::None as i32;
         let of = |entry: &&(u64, i32)| (member == 0 || entry.0 == member) && (any_kind || entry.1 == kind);
@@ -285,7 +289,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether any branch puts something.
+/// Returns whether any branch contains a put.
 fn puts(request: &pb::TxnRequest) -> bool {
     request.success.iter().chain(&request.failure).any(|op| match &op.request {
         Some(Request::RequestPut(_)) => true,

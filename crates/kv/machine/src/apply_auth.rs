@@ -1,4 +1,4 @@
-//! Applying what changes users and roles.
+//! Applies changes of users and roles.
 
 use crate::apply::Scene;
 use crate::command::{Command, Login};
@@ -34,7 +34,7 @@ impl Scene<'_> {
             Command::Authenticate(login) => return self.log_in(login),
             _ => return Ok(Outcome::Done),
         }
-        // Whoever logged in with what is no more has to log in again.
+        // A deleted user, a new password or disabled auth invalidates the tokens.
         match command {
             Command::AuthDisable(_) => self.tokens.clear(),
             Command::UserDelete(request) => self.tokens.forget(&request.name),
@@ -42,7 +42,8 @@ impl Scene<'_> {
             _ => {}
         }
         persist::put_auth(&mut self.batch, auth);
-        // Before any later command: its events are for those who may read them then.
+        // Published before any later command is applied, so that watchers receive later events by
+        // the new permissions.
         self.rights_changed.send_modify(|count| *count += 1);
         Ok(Outcome::Done)
     }

@@ -1,46 +1,47 @@
-//! What the log carries.
+//! Commands in the log.
 //!
-//! An entry is a batch of envelopes, each with its length in front. An envelope names the member that waits for the
-//! answer, so that this member, and only it, answers its client when it applies the entry.
+//! An entry is a batch of envelopes, each prefixed by its length. An envelope names the member that
+//! waits for the result: when that member applies the entry, it responds to its client, and no
+//! other member does.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 
-/// No content.
+/// A command without content.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Nothing {}
 
-/// A user who has shown a password.
+/// A user whose password was verified.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Login {
-    /// The user.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub user: String,
-    /// Digest of the token's secret part. The log keeps no tokens.
+    /// Digest of the token's secret part. The log contains no tokens.
     #[prost(string, tag = "2")]
     pub digest: String,
 }
 
-/// One command and who waits for it.
+/// One command and the request that waits for it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Envelope {
-    /// Member that waits.
+    /// Member that waits for the result.
     #[prost(uint64, tag = "1")]
     pub origin: u64,
-    /// Its number for the request.
+    /// Number of the request on that member.
     #[prost(uint64, tag = "2")]
     pub request: u64,
-    /// Who asked for it; empty: nobody, or the store itself.
+    /// User that sent the request; empty for an anonymous caller or the store itself.
     #[prost(string, tag = "3")]
     pub user: String,
-    /// Rights as of which the user was authenticated; 0: the present ones.
+    /// Auth revision at which the user was authenticated; 0: the current one.
     #[prost(uint64, tag = "4")]
     pub auth_revision: u64,
-    /// Whether the store itself asks (expiry, checkpoints, membership): rights are not looked at.
+    /// Sent by the store itself (lease expiry, checkpoints, membership): no permission check.
     #[prost(bool, tag = "5")]
     pub internal: bool,
-    /// What to do.
+    /// The command to apply.
     #[prost(
         oneof = "Command",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 40, 41, 42, 43, 44, 45, 46"
@@ -48,7 +49,7 @@ pub struct Envelope {
     pub command: Option<Command>,
 }
 
-/// What to do.
+/// A command of the log.
 #[derive(Clone, PartialEq, prost::Oneof)]
 #[allow(missing_docs)]
 pub enum Command {
@@ -90,13 +91,13 @@ pub enum Command {
     RoleGrantPermission(pb::AuthRoleGrantPermissionRequest),
     #[prost(message, tag = "30")]
     RoleRevokePermission(pb::AuthRoleRevokePermissionRequest),
-    /// Does nothing; its place in the log is what matters.
+    /// Does nothing. A reader waits for its index in the log.
     #[prost(message, tag = "31")]
     Barrier(Nothing),
-    /// A user's password was right: a token for it.
+    /// Issues a token after a password was verified.
     #[prost(message, tag = "32")]
     Authenticate(Login),
-    /// The members a cluster begins with.
+    /// Members of a new cluster.
     #[prost(message, tag = "40")]
     MembersInit(pb::MemberListResponse),
     #[prost(message, tag = "41")]
@@ -107,10 +108,10 @@ pub enum Command {
     MemberUpdate(pb::MemberUpdateRequest),
     #[prost(message, tag = "44")]
     MemberPromote(pb::MemberPromoteRequest),
-    /// Name and client URLs, as a member says of itself when it starts.
+    /// Name and client URLs that a member publishes about itself at start.
     #[prost(message, tag = "45")]
     MemberPublish(pb::Member),
-    /// This member alone is left, and goes on.
+    /// Force new cluster: this member becomes the only one.
     #[prost(message, tag = "46")]
     MemberAlone(pb::Member),
 }
@@ -118,11 +119,11 @@ pub enum Command {
 /// Appends an envelope to a batch.
 pub fn encode_into(batch: &mut BytesMut, envelope: &Envelope) {
     batch.reserve(envelope.encoded_len() + 10);
-    // A BytesMut grows as it needs to, so this does not fail.
+    // A BytesMut grows on demand, so this can't fail.
     let _ = envelope.encode_length_delimited(batch);
 }
 
-/// The envelopes of a batch. None: it is not a batch.
+/// Decodes the envelopes of a batch. Returns `None` if the bytes are not a batch.
 pub fn decode_batch(mut batch: Bytes) -> Option<Vec<Envelope>> {
     let mut envelopes = Vec::new();
     while batch.has_remaining() {
@@ -135,8 +136,9 @@ pub fn decode_batch(mut batch: Bytes) -> Option<Vec<Envelope>> {
     Some(envelopes)
 }
 
-/// Whether a member may have these commands proposed by the leader: each under its own name, and the store's own only as far as
-/// they are about the member itself. Rights of the clients are looked at when a command is applied.
+/// Returns whether a member may have the leader propose these commands. Each must name that member
+/// as its origin, and internal commands may only concern the member itself. The permissions of
+/// clients are checked when a command is applied.
 pub fn may_forward(member: u64, batch: &Bytes) -> bool {
     let own = |command: &Option<Command>| match command {
         Some(Command::MemberPublish(publish)) => publish.id == member,

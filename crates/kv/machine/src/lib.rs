@@ -1,8 +1,8 @@
 //! The replicated state machine: keys, leases, users, members and alarms, changed by commands from the log.
 //!
-//! Invariant: the same commands in the same order give the same state and the same answers on every member. What is
-//! applied is visible at once and reaches the engine in the background together with its place in the log; after a
-//! crash the log replays what the engine does not have.
+//! Invariant: the same commands in the same order produce the same state and the same results on
+//! every member. An applied command is visible at once. It reaches the engine in the background,
+//! together with its log position. After a crash the log replays everything that the engine lacks.
 
 mod apply;
 mod apply_auth;

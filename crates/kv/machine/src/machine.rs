@@ -1,4 +1,4 @@
-//! The machine: what is applied, who waits for it, and what can be asked of it.
+//! The state machine: applied state, requests that wait for results, and reads.
 
 use crate::command::{Command, Envelope};
 use crate::members::Members;
@@ -22,49 +22,50 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
-/// What a state takes without any key.
+/// Size in bytes that is reported for an empty state.
 const BASE_BYTES: u64 = 20 << 10;
 
-/// How a machine is set up.
+/// Settings of the state machine.
 #[derive(Clone)]
 pub struct Options {
-    /// This member.
+    /// ID of this member.
     pub member: u64,
-    /// Comparisons, or operations of a branch.
+    /// Maximum number of comparisons, and of operations in a branch of a transaction.
     pub max_txn_ops: usize,
-    /// Learners there may be.
+    /// Maximum number of learners.
     pub max_learners: usize,
-    /// Bytes of newest values kept in memory.
+    /// Size in bytes of the cache of latest values.
     pub value_cache: usize,
-    /// Whether a thread carries what was applied to the engine; if not, `Machine::work_off` does.
+    /// Whether a thread of its own writes to the engine. Otherwise the caller does, with
+    /// `Machine::work_off`.
     pub own_thread: bool,
-    /// How long a simple token lives that nobody uses.
+    /// Time after which an unused simple token expires.
     pub token_ttl: Duration,
-    /// Told how long each write to the engine took.
+    /// Called with the duration of each write to the engine.
     pub on_store: Arc<dyn Fn(Duration) + Send + Sync>,
-    /// Applying a command that takes longer is counted.
+    /// Duration above which applying a command counts as slow.
     pub slow_apply: Duration,
 }
 
-/// On whose behalf something is asked.
+/// Identity of a caller.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// User; empty: nobody.
+    /// Name of the user; empty for an anonymous caller.
     pub user: String,
-    /// Rights as of which the user was authenticated; 0: the present ones.
+    /// Auth revision at which the user was authenticated; 0: the current one.
     pub auth_revision: u64,
-    /// The store itself.
+    /// Set for the store itself, which needs no permission.
     pub internal: bool,
 }
 
 impl Caller {
-    /// The store itself.
+    /// Returns the identity of the store itself.
     pub fn internal() -> Self {
         Caller { internal: true, ..Caller::default() }
     }
 }
 
-/// What came of a command.
+/// Successful result of a command.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Outcome {
@@ -75,42 +76,42 @@ pub enum Outcome {
         id: i64,
         ttl: i64,
     },
-    /// Index of the entry, the second part of the token.
+    /// Index of the log entry, which is the second part of the token.
     LoggedIn(u64),
     Alarms(Vec<pb::AlarmMember>),
     Members(Vec<pb::Member>),
     Done,
 }
 
-/// The answer to a command, with the store's revision after it.
+/// The result of a command, and the store's revision after it.
 #[derive(Debug)]
 pub struct Reply {
-    /// What came of it.
+    /// The result.
     pub result: Result<Outcome, Refusal>,
-    /// The store's revision then.
+    /// The store's revision after the command.
     pub revision: i64,
-    /// When its turn to be applied came; it was committed before.
+    /// Time at which applying started. The entry was committed before.
     pub begun: Instant,
-    /// When it was applied.
+    /// Time at which applying ended.
     pub applied: Instant,
 }
 
-/// Why a machine can't be opened.
+/// Reasons why a state machine can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The engine failed.
+    /// The engine returned an error.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The keys can't be read.
     #[error(transparent)]
     Store(#[from] MvccError),
-    /// Something else is damaged.
+    /// Another table is damaged.
     #[error("the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)")]
     Damaged(&'static str),
 }
 
 impl MachineError {
-    /// Whether what is stored makes no sense, rather than not being within reach.
+    /// Returns whether the stored data are damaged, as opposed to unreadable at the moment.
     pub fn is_damage(&self) -> bool {
         !matches!(
             self,
@@ -120,7 +121,7 @@ impl MachineError {
     }
 }
 
-/// What commands change besides keys and leases.
+/// Replicated state besides keys and leases.
 #[derive(Debug, Default)]
 pub(crate) struct Replicated {
     pub auth: Auth,
@@ -128,16 +129,16 @@ pub(crate) struct Replicated {
     pub alarms: BTreeSet<(u64, i32)>,
 }
 
-/// Where in the log the engine is; the bytes are the log's own.
+/// Log position that the engine has reached. The bytes are opaque here and belong to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Last applied entry; empty: none.
+    /// Position of the last applied entry; empty: none.
     pub position: Bytes,
-    /// Membership as of then; empty: none.
+    /// Membership at that position; empty: none.
     pub membership: Bytes,
 }
 
-/// A member's state.
+/// The state machine of one member.
 pub struct Machine {
     pub(crate) store: Arc<Store>,
     pub(crate) engine: Arc<dyn Engine>,
@@ -153,13 +154,13 @@ pub struct Machine {
     lease_changed: Notify,
     waiters: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     next_request: AtomicU64,
-    /// An installation was interrupted: the content is not to be used.
+    /// Set if installing a snapshot was interrupted: the content must not be used.
     pub(crate) incomplete: bool,
     pub(crate) slow_applies: AtomicU64,
 }
 
 impl Machine {
-    /// Opens what an engine has.
+    /// Opens the state stored in an engine.
     pub fn open(engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Machine>, MachineError> {
         let incomplete = persist::interrupted(&*engine)?;
         if incomplete {
@@ -183,7 +184,8 @@ impl Machine {
             rights_changed: watch::Sender::new(0),
             lease_changed: Notify::new(),
             waiters: Mutex::default(),
-            // Answers to what an earlier process of this member asked must not be taken for answers to this one.
+            // A random start: results of requests of an earlier process must not match requests of
+            // this one.
             next_request: AtomicU64::new(RandomState::new().hash_one(0)),
             options,
             incomplete,
@@ -191,80 +193,84 @@ impl Machine {
         }))
     }
 
-    /// Whether the content was lost in an interrupted installation, which is to be repeated before anything else.
+    /// Returns whether an interrupted installation of a snapshot destroyed the content. The
+    /// installation must be repeated before anything else.
     pub fn incomplete(&self) -> bool {
         self.incomplete
     }
 
-    /// Keys and their history.
+    /// Returns the multi-version store of keys.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Bytes that data take. The quota is for this: it goes down as compacted history is given back.
+    /// Returns the size of the data in bytes, which the quota limits. It shrinks when a compaction
+    /// deletes records.
     pub fn size(&self) -> u64 {
         BASE_BYTES + self.store.bytes()
     }
 
-    /// Commands that took long to be applied.
+    /// Returns the number of commands whose application was slow.
     pub fn slow_applies(&self) -> u64 {
         self.slow_applies.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the engine's files take.
+    /// Returns the size of the engine's files in bytes.
     pub fn disk(&self) -> u64 {
         self.engine.size()
     }
 
-    /// The last applied entry and the membership.
+    /// Returns log position and membership of the last applied entry.
     pub fn place(&self) -> Place {
         self.place.lock().clone()
     }
 
-    /// Index of the last applied entry; 0: none.
+    /// Returns the applied index; 0: none.
     pub fn applied_index(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Follows the index of the last applied entry.
+    /// Subscribes to the applied index.
     pub fn applied(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
 
-    /// Says when the members changed.
+    /// Subscribes to membership changes.
     pub fn members_changed(&self) -> watch::Receiver<u64> {
         self.members_changed.subscribe()
     }
 
-    /// Follows changes of users, roles and the switch.
+    /// Subscribes to changes of users, roles and the auth status.
     pub fn rights_changed(&self) -> watch::Receiver<u64> {
         self.rights_changed.subscribe()
     }
 
-    /// Returns when everything applied until now is durable in the engine.
+    /// Waits until everything applied so far is durable in the engine.
     pub async fn flush(&self) -> Result<(), EngineError> {
         self.storer.flush().await
     }
 
-    /// Returns when the space of what was removed until now is the file system's again. Nobody else waits for it.
+    /// Defragments: waits until the space of everything removed so far is returned to the file
+    /// system. Other requests do not wait for it.
     pub async fn give_back(&self) -> Result<(), EngineError> {
         self.storer.flush().await?;
         let engine = self.engine.clone();
-        // Cancelled only when the process ends.
+        // The task is cancelled only when the process exits.
         tokio::task::spawn_blocking(move || engine.give_back()).await.unwrap_or(Ok(()))
     }
 
-    /// Carries to the engine what waits for it, in a simulation. Whether there was anything.
+    /// Writes one batch of pending changes to the engine, in a simulation. Returns whether there
+    /// were any.
     pub fn work_off(&self) -> bool {
         self.storer.work_off()
     }
 
-    /// Bounds on transactions.
+    /// Returns the limits of transactions.
     pub fn limits(&self) -> Limits {
         Limits { max_txn_ops: self.options.max_txn_ops }
     }
 
-    /// A number for a request, and where its answer will come.
+    /// Registers a request. Returns its number and the receiver of its result.
     pub fn wait(&self) -> (u64, oneshot::Receiver<Reply>) {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -272,7 +278,7 @@ impl Machine {
         (request, receiver)
     }
 
-    /// The request's answer is not waited for any more, or will not come.
+    /// Removes a request whose result is no longer awaited or can't arrive.
     pub fn give_up(&self, request: u64) {
         self.waiters.lock().remove(&request);
     }
@@ -281,43 +287,44 @@ impl Machine {
         if envelope.origin == self.options.member
             && let Some(waiter) = self.waiters.lock().remove(&envelope.request)
         {
-            // Whoever waited may have gone.
+            // The request may have been cancelled.
             let _ = waiter.send(reply);
         }
     }
 
-    /// Whether a caller may send a command, as far as can be seen now.
+    /// Checks whether a caller may send a command, by the current permissions. They are checked
+    /// again when it is applied.
     pub fn check_command(&self, caller: &Caller, command: &Command) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.command(command))
     }
 
-    /// Whether a caller may read.
+    /// Checks whether a caller may read a range.
     pub fn check_range(&self, caller: &Caller, request: &pb::RangeRequest) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.range(request))
     }
 
-    /// Whether a caller may carry out a transaction.
+    /// Checks whether a caller may execute a transaction.
     pub fn check_txn(&self, caller: &Caller, request: &pb::TxnRequest) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.txn(request))
     }
 
-    /// Whether a caller may see or change the keys of a lease.
+    /// Checks whether a caller may read or write all keys of a lease.
     pub fn check_lease(&self, caller: &Caller, lease: i64, access: Access) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.lease_keys(lease, access))
     }
 
-    /// Whether a caller may see which leases there are.
+    /// Checks whether a caller may list leases.
     pub fn check_leases(&self, caller: &Caller) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.lease_list())
     }
 
-    /// Whether a caller may manage the store.
+    /// Checks whether a caller has the root role.
     pub fn check_admin(&self, caller: &Caller) -> Result<(), Refusal> {
         let user = (!caller.user.is_empty()).then_some(caller.user.as_str());
         Ok(self.replicated.read().auth.check_admin(user)?)
     }
 
-    /// Whether a caller is anybody, where that is asked.
+    /// Returns an error if auth is enabled and the caller is not a known user.
     pub fn check_known(&self, caller: &Caller) -> Result<(), Refusal> {
         self.rights(caller, |rights| rights.known())
     }
@@ -325,7 +332,7 @@ impl Machine {
     fn rights<T>(&self, caller: &Caller, decide: impl FnOnce(&Rights<'_>) -> T) -> T {
         let replicated = self.replicated.read();
         if !replicated.auth.enabled {
-            // Nothing to look up: leave the leases alone.
+            // Without auth the leases are not needed, so their lock is not taken.
             let nothing = Leases::default();
             return decide(&Rights { auth: &replicated.auth, leases: &nothing, caller });
         }
@@ -333,28 +340,30 @@ impl Machine {
         decide(&Rights { auth: &replicated.auth, leases: &leases, caller })
     }
 
-    /// Users, roles and the switch.
+    /// Reads users, roles and the auth status.
     pub fn auth<T>(&self, look: impl FnOnce(&Auth) -> T) -> T {
         look(&self.replicated.read().auth)
     }
 
-    /// Whose simple token it is, given as its digest and index, as far as what is applied here says.
+    /// Returns the user of a simple token, given as digest and index, as far as this member has
+    /// applied the log.
     pub fn token_user(&self, token: &str) -> Option<String> {
         self.tokens.lock().user(token, Instant::now())
     }
 
-    /// The members.
+    /// Reads the members.
     pub fn members<T>(&self, look: impl FnOnce(&Members) -> T) -> T {
         look(&self.replicated.read().members)
     }
 
-    /// Raised alarms: member and type.
+    /// Returns the raised alarms.
     pub fn alarms(&self) -> Vec<pb::AlarmMember> {
         alarm_list(&self.replicated.read())
     }
 
-    /// Works with the leases, and wakes whoever waits for a deadline, if one came that is sooner. One that became later is
-    /// found out at its time: renewals would wake him all the time.
+    /// Locks the leases for `work`. Wakes the expiry task only if the earliest deadline moved
+    /// forward. A later deadline is noticed when the old one expires, so renewals cause no
+    /// wake-ups.
     pub fn leases<T>(&self, work: impl FnOnce(&mut Leases) -> T) -> T {
         let mut leases = self.leases.lock();
         let before = leases.next_deadline();
@@ -370,7 +379,7 @@ impl Machine {
         self.lease_changed.notify_one();
     }
 
-    /// Returns when the next lease's deadline may be sooner than before.
+    /// Waits until the earliest lease deadline may have moved forward.
     pub async fn lease_changed(&self) {
         self.lease_changed.notified().await;
     }

@@ -1,13 +1,13 @@
-//! Who is, and who was, a member.
+//! Current and removed members.
 
 use crate::refusal::Refusal;
 use proto_etcd::etcdserverpb::Member;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A member to be added.
+/// A member to add.
 pub type NewMember = Member;
 
-/// The members as committed.
+/// The committed members.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     present: BTreeMap<u64, Member>,
@@ -15,42 +15,42 @@ pub struct Members {
 }
 
 impl Members {
-    /// Puts a member back that was stored.
+    /// Restores a stored member.
     pub fn restore(&mut self, member: Member) {
         self.present.insert(member.id, member);
     }
 
-    /// Puts a removed member back that was stored.
+    /// Restores the ID of a stored removed member.
     pub fn restore_removed(&mut self, id: u64) {
         self.removed.insert(id);
     }
 
-    /// The members, by identifier.
+    /// Returns the members, sorted by ID.
     pub fn list(&self) -> Vec<Member> {
         self.present.values().cloned().collect()
     }
 
-    /// Identifiers of the members that were removed.
+    /// Returns the IDs of removed members.
     pub fn removed(&self) -> impl Iterator<Item = u64> + '_ {
         self.removed.iter().copied()
     }
 
-    /// Whether it was a member once and must not come back.
+    /// Returns whether the member was removed. A removed ID can't be added again.
     pub fn was_removed(&self, id: u64) -> bool {
         self.removed.contains(&id)
     }
 
-    /// One member.
+    /// Returns a member.
     pub fn get(&self, id: u64) -> Option<&Member> {
         self.present.get(&id)
     }
 
-    /// Whether nobody is known yet.
+    /// Returns whether there are no members yet.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
 
-    /// Whether a member may be added.
+    /// Checks whether a member may be added.
     pub fn check_add(&self, member: &Member, max_learners: usize) -> Result<(), Refusal> {
         if self.present.contains_key(&member.id) || self.removed.contains(&member.id) {
             return Err(Refusal::MemberExists);
@@ -82,7 +82,7 @@ impl Members {
         Ok(())
     }
 
-    /// Removes everybody but one member, who votes from now on; whom it removed.
+    /// Removes all members but one and makes that one a voter. Returns the removed IDs.
     pub(crate) fn keep_only(&mut self, member: &Member) -> Vec<u64> {
         let others: Vec<u64> = self.present.keys().copied().filter(|id| *id != member.id).collect();
         self.removed.extend(&others);

@@ -1,6 +1,7 @@
-//! The machine's rows in the engine.
+//! Tables of the state machine in the engine.
 //!
-//! Small tables are written whole when they change: they change rarely, and nothing can be left behind.
+//! Small tables are written as a whole when they change. They change rarely, and no stale rows can
+//! remain.
 
 use crate::machine::{MachineError, Place, Replicated};
 use crate::members::Members;
@@ -17,10 +18,10 @@ use proto_etcd::etcdserverpb::Member;
 const POSITION: &[u8] = b"position";
 const MEMBERSHIP: &[u8] = b"membership";
 const INSTALLING: &[u8] = b"installing";
-/// Rows removed at once.
+/// Maximum number of rows deleted in one batch.
 const WIPED_AT_ONCE: usize = 10_000;
 
-/// What an engine remembers.
+/// State loaded from an engine.
 pub(crate) struct Loaded {
     pub replicated: Replicated,
     pub leases: Leases,
@@ -63,13 +64,13 @@ pub(crate) fn put_members(batch: &mut Batch, members: &Members) {
     }
 }
 
-/// A lease's row as its time to live and what a checkpoint left of it.
+/// Decodes a lease's row as its TTL and the remaining TTL of its last checkpoint.
 pub fn lease_row(row: &[u8]) -> Option<(i64, i64)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
     Some((number(row.get(..8)?)?, number(row.get(8..)?)?))
 }
 
-/// Users and roles out of their row.
+/// Decodes users and roles from their row.
 pub fn auth_row(row: &Bytes) -> Option<Auth> {
     let revision = row.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes)?;
     let book = AuthBook::decode(row.slice(9..)).ok()?;
@@ -79,7 +80,7 @@ pub fn auth_row(row: &Bytes) -> Option<Auth> {
     Some(auth)
 }
 
-/// Everything of a state but the records, to be written where there is none yet.
+/// Returns the rows of a complete state except the key records, for an empty engine.
 pub fn seed(
     place: &Place,
     revision: i64,
@@ -103,7 +104,7 @@ pub fn seed(
 }
 
 pub(crate) fn put_auth(batch: &mut Batch, auth: &Auth) {
-    // One row, so that what is removed leaves nothing behind.
+    // A single row, so that deleted users and roles leave no rows behind.
     let mut row = vec![u8::from(auth.enabled)];
     row.extend(auth.revision.to_be_bytes());
     let roles = auth.roles().cloned().collect();
@@ -130,7 +131,8 @@ pub(crate) fn installing(on: bool) -> Batch {
     batch
 }
 
-/// Removes everything but the mark of an installation, in steps: whenever it is interrupted, the mark is there.
+/// Deletes everything except the installation marker, in batches. The marker remains if this is
+/// interrupted.
 pub(crate) fn wipe(engine: &dyn Engine) -> Result<(), EngineError> {
     for table in SMALL.into_iter().chain([Table::Revisions]) {
         loop {
@@ -162,7 +164,7 @@ pub(crate) fn load(engine: &dyn Engine, store: &Store) -> Result<Loaded, Machine
     Ok(Loaded { replicated, leases: load_leases(engine, store)?, place, index })
 }
 
-/// Where in the log an engine is, and the store's revision there.
+/// Reads the log position of an engine and the store's revision at it.
 pub(crate) fn place_of(engine: &dyn Engine) -> Result<(Place, i64), EngineError> {
     let meta = |key: &[u8]| -> Result<Bytes, EngineError> { Ok(engine.get(Table::Meta, key)?.unwrap_or_default()) };
     let place = Place { position: meta(POSITION)?, membership: meta(MEMBERSHIP)? };

@@ -1,9 +1,9 @@
-//! etcd's errors: texts and gRPC codes, as clients compare them.
+//! etcd's errors, with the texts and gRPC codes that clients compare.
 
 use kv_auth::AuthError;
 use kv_mvcc::MvccError;
 
-/// gRPC codes in use.
+/// The gRPC codes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Code {
@@ -23,7 +23,7 @@ pub enum Code {
 
 macro_rules! refusals {
     ($($name:ident $code:ident $text:literal;)*) => {
-        /// Why a request is refused.
+        /// Reasons for rejecting a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
         #[allow(missing_docs)]
         pub enum Refusal {
@@ -31,7 +31,7 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// The gRPC code that goes with it.
+            /// Returns the gRPC code of the error.
             pub fn code(self) -> Code {
                 match self {
                     $(Refusal::$name => Code::$code,)*

@@ -1,4 +1,5 @@
-//! Whether a user may do what a command or a read asks, in every branch and for both ends of every range.
+//! Authorization of commands and reads, for every branch of a transaction and both ends of every
+//! range.
 
 use crate::command::Command;
 use crate::machine::Caller;
@@ -9,7 +10,7 @@ use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
 
-/// Looks at users, roles and leases; changes nothing.
+/// Decides on permissions from users, roles and leases, without changing them.
 pub(crate) struct Rights<'a> {
     pub auth: &'a Auth,
     pub leases: &'a Leases,
@@ -23,7 +24,7 @@ impl Rights<'_> {
         (!self.caller.user.is_empty()).then_some(self.caller.user.as_str())
     }
 
-    /// Whether the caller was authenticated as of the present users and roles.
+    /// Returns an error if users or roles changed after the caller was authenticated.
     fn present(&self) -> Verdict {
         let since = self.caller.auth_revision;
         if self.auth.enabled && since != 0 && since < self.auth.revision {
@@ -42,7 +43,7 @@ impl Rights<'_> {
             return Ok(());
         }
         match command {
-            // A password was looked at, as of these users and roles.
+            // The password was verified at this auth revision.
             Command::Authenticate(_) => self.present(),
             Command::Put(request) => self.put(request),
             Command::DeleteRange(request) => self.delete(request),
@@ -54,7 +55,8 @@ impl Rights<'_> {
         }
     }
 
-    /// Whether the caller is a user: a certificate of the CA or a token that was signed elsewhere does not make one.
+    /// Returns an error if the caller is not a user of the store. A certificate of the CA or a
+    /// token signed elsewhere is not enough.
     pub fn known(&self) -> Verdict {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
@@ -72,7 +74,7 @@ impl Rights<'_> {
         if request.prev_kv {
             self.span(&request.key, b"", Access::Read)?;
         }
-        // Who puts under a lease decides when its other keys end.
+        // Attaching a key lets the caller affect when the lease's other keys expire.
         if request.lease != 0 { self.lease_keys(request.lease, Access::Write) } else { Ok(()) }
     }
 
@@ -100,12 +102,13 @@ impl Rights<'_> {
         Ok(())
     }
 
-    /// Whether the caller may see which leases there are: the keys of all of them, as etcd asks.
+    /// Checks whether the caller may list leases: like etcd, it must be allowed to read the keys of
+    /// all of them.
     pub fn lease_list(&self) -> Verdict {
         self.leases.ids().into_iter().try_for_each(|id| self.lease_keys(id, Access::Read))
     }
 
-    /// Whether the caller may touch every key of a lease.
+    /// Checks whether the caller has access to every key of a lease.
     pub fn lease_keys(&self, lease: i64, access: Access) -> Verdict {
         self.known()?;
         for key in self.leases.keys(lease) {

@@ -1,7 +1,8 @@
-//! The whole state as a stream of rows, taken while commands go on, and put back from one.
+//! Snapshots: reads the whole state as rows while commands are applied, and restores it from rows.
 //!
-//! Records of revisions never change, so a consistent picture is: the small tables and the revision as of one moment, and
-//! the records up to that revision, read at leisure while compaction waits.
+//! Records of revisions never change. A consistent snapshot therefore consists of the small tables
+//! and the revision at one moment, and of the records up to that revision. The records are read
+//! later, while compaction is held off.
 
 use crate::machine::{Machine, MachineError, Place};
 use crate::persist;
@@ -12,10 +13,10 @@ use std::sync::Arc;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A row of the state.
+/// A row: table number, key and value.
 pub type SnapshotItem = (u8, Bytes, Bytes);
 
-/// Reads a picture of the state, chunk by chunk.
+/// Reads a snapshot chunk by chunk.
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     place: Place,
@@ -32,7 +33,7 @@ fn table(number: u8) -> Option<Table> {
 }
 
 impl Machine {
-    /// A picture of the state as of now.
+    /// Starts a snapshot of the current state.
     pub async fn picture(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
         let pin = self.store.pin();
         let taken = self.storer.run(take_small).await;
@@ -47,14 +48,15 @@ impl Machine {
         })
     }
 
-    /// Replaces the state. Until it is done, a restart finds nothing rather than half of it.
+    /// Replaces the state by the given rows. If this is interrupted, a restart finds an empty
+    /// state, never a partial one.
     pub async fn install(
         &self,
         mut rows: impl FnMut() -> Result<Option<Vec<SnapshotItem>>, MachineError> + Send,
     ) -> Result<Place, MachineError> {
         self.store.begin_replacing();
         self.on_engine(|engine| {
-            // The mark is there before anything is gone, and until everything is back.
+            // The marker is durable before the first row is deleted and until all new rows are.
             engine.write(persist::installing(true))?;
             engine.flush()?;
             persist::wipe(engine)
@@ -90,7 +92,7 @@ impl Machine {
         self.store.reload()?;
         let loaded = persist::load(&*self.engine, &self.store)?;
         *replicated = loaded.replicated;
-        // What ended some of them is among what was left out.
+        // The skipped log entries may have revoked some tokens.
         self.tokens.lock().clear();
         *self.leases.lock() = loaded.leases;
         *self.place.lock() = loaded.place.clone();
@@ -117,17 +119,17 @@ fn take_small(engine: &dyn Engine) -> Result<Small, MachineError> {
 }
 
 impl SnapshotReader {
-    /// The place in the log that the picture is of.
+    /// Returns the log position of the snapshot.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The store's revision in the picture.
+    /// Returns the store's revision in the snapshot.
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// The next rows; none after the last.
+    /// Returns the next rows, or `None` after the last.
     pub fn next_rows(&mut self) -> Result<Option<Vec<SnapshotItem>>, EngineError> {
         if let Some(small) = self.small.take() {
             return Ok(Some(small));

@@ -1,4 +1,4 @@
-//! The thread that carries what was applied to the engine, many entries at a time.
+//! Background writer that writes applied changes to the engine, many entries in one batch.
 
 use kv_engine::{Batch, Engine, EngineError};
 use kv_mvcc::{Defer, Store};
@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Entries that may wait: a full queue slows applying down, so memory stays bounded.
+/// Maximum number of queued entries. A full queue blocks applying, which bounds memory.
 const QUEUE: usize = 1_024;
-/// Bytes written at once.
+/// Size in bytes at which a batch is closed.
 const WRITE_BYTES: usize = 4 << 20;
-/// What comes within this time of an entry is written with it: nobody waits for the engine, and waking a thread for each
-/// entry costs more than writing it.
+/// Delay before a batch is written. Entries that arrive in the meantime join it. No request waits
+/// for the engine, and waking a thread for each entry costs more than writing it.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// An entry's changes, and the revision after it.
+/// The changes of an entry, and the store's revision after it.
 pub(crate) struct Work {
     pub batch: Batch,
     pub revision: i64,
@@ -27,39 +27,40 @@ type Job = Box<dyn FnOnce(&dyn Engine) + Send>;
 
 enum Order {
     Store(Work),
-    /// These rows; who waits for that hears of it.
+    /// Deletes these rows. Dropping the permit notifies the task that waits for it.
     Remove(Batch, OwnedSemaphorePermit),
     Flush(oneshot::Sender<Result<(), EngineError>>),
-    /// Finish.
+    /// Ends the thread.
     Stop,
-    /// Do this with the engine, between two writes.
+    /// Runs a function on the engine between two writes.
     Run(Job),
 }
 
-/// A handle on the thread; dropping it lets the thread finish what it has.
+/// Handle of the writer thread. Dropping it waits until the queue is written.
 pub(crate) struct Storer {
     inlet: Option<Inlet>,
     thread: Option<JoinHandle<()>>,
-    /// What a thread would do, where there is none.
+    /// Worker state when running without a dedicated thread (simulation).
     idle: Option<Arc<Mutex<Worker>>>,
 }
 
-/// Where orders are put.
+/// Sender of the queue.
 #[derive(Clone)]
 struct Inlet {
     orders: SyncSender<Order>,
-    /// Gone, or never there: a thread takes the orders.
+    /// The worker, if there is no thread; dangling otherwise.
     idle: Weak<Mutex<Worker>>,
 }
 
 impl Inlet {
-    /// Waits for room. The thread ends after all orders, or with the process.
+    /// Queues an order and waits while the queue is full. The thread runs until the last order is
+    /// written or the process exits.
     fn put(&self, mut order: Order) {
         let Some(worker) = self.idle.upgrade() else {
             let _ = self.orders.send(order);
             return;
         };
-        // Nobody else would make room.
+        // No other thread drains the queue.
         while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
             order = back;
             worker.lock().work_off();
@@ -67,7 +68,7 @@ impl Inlet {
     }
 }
 
-/// Takes orders and carries them out.
+/// Receives orders and executes them.
 struct Worker {
     inbox: Receiver<Order>,
     engine: Arc<dyn Engine>,
@@ -97,7 +98,7 @@ impl Storer {
         }
     }
 
-    /// Carries out what waits, where no thread does. Whether there was anything.
+    /// Executes one batch of queued orders if there is no thread. Returns whether there were any.
     pub fn work_off(&self) -> bool {
         self.idle.as_ref().is_some_and(|worker| worker.lock().work_off())
     }
@@ -121,7 +122,7 @@ impl Storer {
         receiver.await.unwrap_or(Ok(()))
     }
 
-    /// Runs something after everything that was ordered before.
+    /// Runs a function after all orders that were queued before.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&dyn Engine) -> T + Send + 'static) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
         self.order(Order::Run(Box::new(move |engine| {
@@ -149,14 +150,14 @@ impl Worker {
         }
     }
 
-    /// Carries out what waits. Whether there was anything.
+    /// Executes one batch of queued orders. Returns whether there were any.
     fn work_off(&self) -> bool {
         let Ok(first) = self.inbox.try_recv() else { return false };
         self.carry_out(first);
         true
     }
 
-    /// False: that was the last.
+    /// Executes one batch. Returns false after the last.
     fn carry_out(&self, first: Order) -> bool {
         let Worker { inbox, engine, store, on_store } = self;
         let mut next = Some(first);
@@ -225,7 +226,8 @@ impl Drop for Storer {
     }
 }
 
-/// The state can't follow the log any more; the next start replays what is missing.
+/// Exits the process: the state can't follow the log any more. The next start replays the missing
+/// entries.
 #[allow(clippy::print_stderr)]
 fn stop(reason: &str) -> ! {
     eprintln!(

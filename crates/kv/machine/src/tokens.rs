@@ -1,12 +1,13 @@
-//! Simple tokens: given out through the log, so that every member knows each one by its digest, and kept in memory only.
+//! Simple tokens: issued through the log, so that every member knows their digests, and kept in
+//! memory only.
 //!
-//! How long one lasts is each member's own affair: it is forgotten where it has not been used for a while.
+//! Each member expires a token on its own, after a time without use on that member.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Tokens kept at once; those given out first go first.
+/// Maximum number of tokens; the oldest are dropped first.
 const MOST: usize = 100_000;
 
 struct Known {
@@ -15,12 +16,12 @@ struct Known {
     number: u64,
 }
 
-/// The tokens that are valid here.
+/// The tokens that are valid on this member.
 pub(crate) struct Tokens {
     lifetime: Duration,
     most: usize,
     known: HashMap<String, Known>,
-    /// In the order in which they were given out.
+    /// Tokens by their number, in the order of issue.
     order: BTreeMap<u64, String>,
     given: u64,
     sweep: Instant,
@@ -32,7 +33,7 @@ impl Tokens {
         Tokens { lifetime, most: MOST, known, order, given: 0, sweep: Instant::now() + lifetime }
     }
 
-    /// A token is valid from now on.
+    /// Adds a token.
     pub fn add(&mut self, token: String, user: &str, now: Instant) {
         if now >= self.sweep {
             let lifetime = self.lifetime;
@@ -51,7 +52,7 @@ impl Tokens {
         }
     }
 
-    /// Whose token it is; its time starts anew.
+    /// Returns the user of a token and restarts its time to live.
     pub fn user(&mut self, token: &str, now: Instant) -> Option<String> {
         let known = self.known.get_mut(token)?;
         if now.duration_since(known.used) >= self.lifetime {
@@ -64,12 +65,12 @@ impl Tokens {
         Some(known.user.clone())
     }
 
-    /// Forgets the tokens of a user.
+    /// Removes the tokens of a user.
     pub fn forget(&mut self, user: &str) {
         self.retain(|known| known.user != user);
     }
 
-    /// Forgets all.
+    /// Removes all tokens.
     pub fn clear(&mut self) {
         self.known.clear();
         self.order.clear();

@@ -1,4 +1,4 @@
-//! Alarms: who may raise them, and who they go with.
+//! Alarms: which members may raise them, and their end when the member is removed.
 #![allow(clippy::unwrap_used)]
 
 use bytes::{Bytes, BytesMut};

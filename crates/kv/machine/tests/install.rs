@@ -1,4 +1,4 @@
-//! Reads of a state that is being replaced by another member's.
+//! Reads during the installation of a snapshot.
 #![allow(clippy::unwrap_used)]
 
 use bytes::{Bytes, BytesMut};
@@ -32,7 +32,7 @@ async fn with_a_key() -> Arc<Machine> {
     encode_into(&mut entry, &envelope);
     before.apply(1, Bytes::new(), None, Some(entry.freeze()));
     before.flush().await.unwrap();
-    // Opened anew, it has the key in memory and its value in the engine only.
+    // A reopened machine has the key index in memory, but the value only in the engine.
     machine(&engine)
 }
 
