@@ -1,4 +1,5 @@
-//! The accept loop for clients: as everybody's, but for the authorities that old clients send.
+//! Accept loop of the client ports. It differs from `base_serve`'s in coalescing writes and in
+//! accepting legacy authorities.
 
 use crate::corked::{self, Calls};
 use crate::intake::Budget;
@@ -21,20 +22,20 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
-/// For a handshake, the first bytes, or a request's headers.
+/// Timeout for a TLS handshake, the first bytes, or the headers of a request.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// For open requests after the end was asked for.
+/// Time for open requests to finish after shutdown is requested.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Where a request comes from; every request has it among its extensions.
+/// Origin of a request; part of every request's extensions.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub peer: Peer,
-    /// What its requests may hold together.
+    /// Memory budget of the connection's requests.
     pub intake: Arc<Budget>,
 }
 
-/// Serves until `shutdown`.
+/// Serves connections until `shutdown`.
 pub(crate) async fn serve<S>(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -59,14 +60,14 @@ pub(crate) async fn serve<S>(
                 tokio::spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
             }
             Err(error) => {
-                // Out of file descriptors, or the peer is gone again.
+                // Out of file descriptors, or the peer has closed the connection already.
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
     drop(listener);
-    // Whoever is still there then is cut off.
+    // Connections that are still open after the drain time are closed.
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
@@ -77,7 +78,7 @@ fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(connected.streams)
         .max_header_list_size(64 << 10)
-        // No client of gRPC looks at it, and it is compared with what was sent before, for each call.
+        // gRPC clients ignore the date, and encoding it costs a comparison per response.
         .auto_date_header(false)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(8 << 20)
@@ -99,7 +100,7 @@ async fn connection<S>(
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    // A socket that refuses the option still works.
+    // The connection works without the option too.
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {
@@ -121,7 +122,7 @@ async fn connection<S>(
     }
 }
 
-/// Whether what comes is not the beginning of a handshake.
+/// Returns whether the first byte is not that of a TLS handshake.
 async fn plain(stream: &TcpStream) -> bool {
     const HANDSHAKE: u8 = 0x16;
     let mut first = [0];
@@ -129,10 +130,10 @@ async fn plain(stream: &TcpStream) -> bool {
     !(matches!(seen, Ok(1)) && first == [HANDSHAKE])
 }
 
-/// Says in plain text what is wrong, as Go's servers do.
+/// Responds in plain text to a plain text request, with the text of Go's servers.
 async fn refuse_plain(mut stream: TcpStream) {
     let answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-    // Whoever is gone does not need to know.
+    // The client may have closed the connection.
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
 }

@@ -1,7 +1,9 @@
-//! `--force-new-cluster`: the one member that is left of a cluster goes on as a cluster of one, with all that it has.
+//! `--force-new-cluster`: restarts the survivor of a cluster as a single-member cluster with all
+//! its data.
 //!
-//! The log is told before anything else reads it: one write says who votes and who is a member, so that a start which is
-//! interrupted has happened or has not. To do it again is harmless.
+//! The change is one write to the log before anything else reads it. It sets the voters and the
+//! members, so an interrupted start has either applied it completely or not at all. Repeating it is
+//! harmless.
 
 use anyhow::{Context, Result};
 use bytes::BytesMut;
@@ -11,7 +13,8 @@ use kv_wal::{DataFolder, Done, Identity, Wal, WrittenBy};
 use proto_etcd::etcdserverpb::Member;
 use std::sync::{Arc, mpsc};
 
-/// Makes the owner of a folder, which `me` describes where its state does not, the only member of its cluster.
+/// Makes the owner of a data directory the only member of its cluster. `me` describes the member if
+/// its state does not contain it.
 pub(crate) fn go_on(folder: &DataFolder, identity: Identity, me: Member) -> Result<()> {
     let (wal, contents) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
     let envelope = Envelope { internal: true, command: Some(Command::MemberAlone(me)), ..Envelope::default() };
@@ -20,7 +23,7 @@ pub(crate) fn go_on(folder: &DataFolder, identity: Identity, me: Member) -> Resu
     let takeover = kv_raft::alone(&contents, identity.member, commands.freeze());
     let Takeover { vote, entries } = takeover.with_context(|| {
         format!(
-            "--force-new-cluster: the log in {} has nothing to go on with; start the member without the flag",
+            "--force-new-cluster: the log in {} has no readable entry; start the member without the flag",
             folder.path().display()
         )
     })?;
@@ -29,7 +32,7 @@ pub(crate) fn go_on(folder: &DataFolder, identity: Identity, me: Member) -> Resu
     tracing::warn!(
         member = format!("{:x}", identity.member),
         cluster = format!("{:x}", identity.cluster),
-        "forced to go on as the only member; leave --force-new-cluster out at the next start, or whoever was added until then is removed"
+        "restarted as a single-member cluster; remove --force-new-cluster before the next start, or members that are added until then are removed"
     );
     Ok(())
 }
@@ -39,5 +42,5 @@ fn on_disk(ask: impl FnOnce(Done)) -> Result<()> {
     ask(Box::new(move || {
         let _ = sender.send(());
     }));
-    receiver.recv().context("the log can't be written")
+    receiver.recv().context("writing the log failed")
 }

@@ -1,5 +1,5 @@
-//! `--auto-tls` and `--peer-auto-tls`: certificates that a member makes for itself. They keep a secret from those who only
-//! listen; nobody can tell by them who is who.
+//! `--auto-tls` and `--peer-auto-tls`: self-signed certificates. They protect against passive
+//! eavesdropping, but authenticate neither side.
 
 use crate::settings::Serve;
 use crate::urls;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST: u32 = 100;
 
-/// The flags with the files that they ask for, made where they are not there.
+/// Returns the flags with the requested certificate files, which are created if they don't exist.
 pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
     let folder = flags.data_folder().join("fixtures");
     let auto = flags.auto_tls.clone();
@@ -48,7 +48,8 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
     Ok(flags)
 }
 
-/// Certificate and key in a folder, for the hosts of lists of URLs.
+/// Returns certificate and key in a directory, valid for the hosts of the URL lists. Creates them
+/// if they don't exist.
 fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     if certificate.exists() && key.exists() {
@@ -61,9 +62,9 @@ fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf
     let signed = sign(hosts, SystemTime::now() + YEAR * years).context("a certificate can't be made")?;
     let failed = || format!("the certificate can't be written to {}", folder.display());
     DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(failed)?;
-    // The key first: without a certificate both are made anew.
+    // The key first: if the certificate is missing, the next start creates both again.
     write(&key, &signed.1).and_then(|()| write(&certificate, &signed.0)).with_context(failed)?;
-    tracing::warn!(path = %certificate.display(), years, "made a certificate that nobody can check");
+    tracing::warn!(path = %certificate.display(), years, "using a self-signed certificate");
     Ok((certificate, key))
 }
 
@@ -79,7 +80,7 @@ fn sign(hosts: Vec<String>, until: SystemTime) -> Result<(String, String), rcgen
     let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "etcd");
-    // etcd's are those of a CA, which strict clients refuse as a server's.
+    // etcd creates CA certificates, which strict clients reject for a server.
     params.is_ca = IsCa::NoCa;
     params.key_usages = vec![KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -1,7 +1,8 @@
-//! Who this member is, and which cluster it belongs to.
+//! Determines the identity of this member and of its cluster.
 //!
-//! A data folder says so itself. Without one: the initial cluster says so (a new cluster), or the members of a running one
-//! do (an existing cluster). Identifiers are made as etcd makes them: of peer URLs and token.
+//! A data directory contains both. Without one, a new cluster takes them from `--initial-cluster`
+//! and a joining member from the members of the running cluster. IDs are derived like etcd's from
+//! peer URLs and token.
 
 use crate::questions::{self, ClusterInfo};
 use crate::settings::{ClusterState, Serve};
@@ -17,24 +18,24 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a member starts with.
+/// Start parameters of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Bootstrap {
     pub identity: Identity,
-    /// Members known before the log says who they are.
+    /// Members known before the log names them.
     pub members: Vec<Member>,
-    /// Voters to begin a new cluster with; empty: there is one already.
+    /// Voters of a new cluster; empty if the cluster exists already.
     pub begin: BTreeSet<u64>,
 }
 
-/// A member's identifier.
+/// Returns the ID of a member.
 pub(crate) fn member_id(peer_urls: &[String], salt: &str) -> u64 {
     let mut sorted = peer_urls.to_vec();
     sorted.sort();
     first_bytes(Sha1::new().chain_update(sorted.concat()).chain_update(salt))
 }
 
-/// A cluster's identifier.
+/// Returns the ID of a cluster.
 pub(crate) fn cluster_id(members: &BTreeSet<u64>) -> u64 {
     first_bytes(members.iter().fold(Sha1::new(), |hash, id| hash.chain_update(id.to_be_bytes())))
 }
@@ -43,7 +44,7 @@ fn first_bytes(hash: Sha1) -> u64 {
     hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The members that the flags name.
+/// Returns the members that the flags name.
 pub(crate) fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<Member>> {
     let listed = urls::parse_cluster(initial_cluster)?;
     let members = listed.into_iter().map(|(name, peer_ur_ls)| {
@@ -53,7 +54,7 @@ pub(crate) fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<
     Ok(members.collect())
 }
 
-/// Decides for a member without data.
+/// Determines the start parameters of a member without data.
 pub(crate) async fn first_start(
     flags: &Serve,
     initial_cluster: &str,
@@ -81,15 +82,16 @@ pub(crate) async fn first_start(
     }
 }
 
-/// The voters of a new cluster whose first start may have been interrupted after the folder was claimed and before the log
-/// had its first entry; with an entry in the log, they are not looked at.
+/// Returns the voters of a new cluster whose first start may have been interrupted between claiming
+/// the directory and writing the first log entry. They are ignored if the log has an entry.
 pub(crate) fn unfinished(flags: &Serve, identity: Identity, members: &[Member]) -> BTreeSet<u64> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let new = matches!(flags.initial_cluster_state, ClusterState::New) && cluster_id(&voters) == identity.cluster;
     if new && voters.contains(&identity.member) { voters } else { BTreeSet::new() }
 }
 
-/// Refuses to start with a folder of another cluster than that of the members that answer at the other peer URLs.
+/// Rejects a data directory whose cluster differs from that of the members which respond at the
+/// other peer URLs.
 pub(crate) async fn check_cluster(
     flags: &Serve,
     folder: &Path,
@@ -112,8 +114,8 @@ pub(crate) async fn check_cluster(
     }
 }
 
-/// Refuses to start one member with the folder of another: neither the name nor the peer URLs are those of its owner.
-/// Either may change alone.
+/// Rejects the data directory of another member: neither name nor peer URLs match its owner. One of
+/// both may have changed.
 pub(crate) fn check_member(
     flags: &Serve,
     folder: &Path,
@@ -183,7 +185,7 @@ async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootst
     Ok(Bootstrap { identity, members: info.members, begin: BTreeSet::new() })
 }
 
-/// What the other members that answer say of their cluster.
+/// Requests the cluster's description from the other members and returns the responses.
 async fn running(members: &[Member], mine: &Member, tls: &PeerTls, patience: Duration) -> Vec<ClusterInfo> {
     let others = members.iter().filter(|member| member.name != mine.name);
     let urls: Vec<String> = others.flat_map(|member| member.peer_ur_ls.clone()).collect();
@@ -210,7 +212,7 @@ mod tests {
 
     #[test]
     fn identifiers_are_those_that_etcd_gives() {
-        // A default etcd: member 8e9e05c52164694d of cluster cdf818194e3a8c32.
+        // IDs of an etcd with default flags: member 8e9e05c52164694d of cluster cdf818194e3a8c32.
         let members = initial_members("default=http://localhost:2380", "etcd-cluster").unwrap();
         assert_eq!(members[0].id, 0x8e9e_05c5_2164_694d);
         assert_eq!(cluster_id(&BTreeSet::from([members[0].id])), 0xcdf8_1819_4e3a_8c32);

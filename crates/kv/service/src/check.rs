@@ -1,6 +1,8 @@
-//! Verifying a data folder that no server uses: its log, its state, and that they belong together.
+//! `kvstore check`: verifies log and state of an unused data directory, and that they belong
+//! together.
 //!
-//! Nothing in the folder is changed. An engine can't be opened without writing, so a copy of the state is looked at.
+//! Nothing in the directory is changed. Opening an engine writes files, so a copy of the state is
+//! checked.
 
 use crate::glue::INSTALLING;
 use crate::offline::print;
@@ -12,37 +14,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CACHE: u64 = 32 << 20;
-/// What to do about a log that can't be trusted.
+/// Advice for a log that can't be trusted.
 const LOST: &str = "restore this member from a snapshot (kvstore snapshot restore), or, in a cluster, remove it with \
                     `member remove`, empty its data folder and add it again";
-/// What to do about a state that can't be read.
-const REBUILD: &str = "start the member: it sets the state aside and builds it again from the log or from the leader";
+/// Advice for a state that can't be read.
+const REBUILD: &str = "start the member: it renames the state and rebuilds it from the log or from another member";
 
-/// What a log says.
+/// Summary of a log.
 struct Log {
-    /// Entries up to here were cut off, because the state has them.
+    /// Index up to which entries were purged, because the state contains them.
     purged: u64,
     last: u64,
     entries: usize,
     torn: Option<u64>,
 }
 
-/// What a state says.
+/// Summary of a state.
 struct State {
-    /// Index of its last entry.
+    /// Applied index.
     applied: u64,
-    /// An installation of the leader's state was interrupted.
+    /// Set if installing a snapshot was interrupted.
     incomplete: bool,
     summary: String,
 }
 
-/// Verifies the folder; the copy of the state is made in `work`.
+/// Verifies the data directory. The copy of the state is created in `work`.
 pub(crate) fn check(path: &Path, work: &Path) -> Result<()> {
     if !path.is_dir() {
-        bail!("{} is not a folder", path.display());
+        bail!("{} is not a directory", path.display());
     }
     let folder = DataFolder::look(path)?;
-    let identity = folder.identity().with_context(|| format!("{} is not a data folder of kvstore", path.display()))?;
+    let identity =
+        folder.identity().with_context(|| format!("{} is not a data directory of kvstore", path.display()))?;
     print(&format!("identity: member {:x} of cluster {:x}", identity.member, identity.cluster))?;
     let mut damage = Vec::new();
     let log = look_at_log(&path.join("member/wal"));
@@ -70,7 +73,7 @@ fn tell(part: &str, found: Result<String, &anyhow::Error>, damage: &mut Vec<Stri
     }
 }
 
-/// An error with its causes, as far as it does not tell them itself.
+/// Formats an error with those of its causes that its text does not contain yet.
 fn whole(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
@@ -88,13 +91,14 @@ fn look_at_log(folder: &Path) -> Result<Log> {
             bail!("entries are missing before entry {index}; {LOST}");
         }
         next = Some(index + 1);
-        let commands = kv_raft::commands(*index, entry).with_context(|| format!("entry {index} is none; {LOST}"))?;
+        let commands =
+            kv_raft::commands(*index, entry).with_context(|| format!("entry {index} is malformed; {LOST}"))?;
         if commands.is_some_and(|commands| decode_batch(commands).is_none()) {
             bail!("the commands of entry {index} can't be decoded; {LOST}");
         }
     }
     if entries.front().is_some_and(|(first, _)| *first > purged + 1) {
-        bail!("entries are missing behind entry {purged}; {LOST}");
+        bail!("entries are missing after entry {purged}; {LOST}");
     }
     let last = entries.back().map_or(purged, |(last, _)| *last);
     Ok(Log { purged, last, entries: entries.len(), torn })
@@ -109,12 +113,12 @@ impl Log {
     }
 }
 
-/// A folder that is removed again.
+/// A directory that is deleted on drop.
 struct Copy(PathBuf);
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // What stays takes space and does no harm.
+        // Leftover files occupy space, but do no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -125,7 +129,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     }
     let copy = Copy(work.join(format!("kvstore-check-{}", std::process::id())));
     copy_folder(folder, &copy.0).with_context(|| {
-        format!("a copy to look at can't be made in {}; choose a place with --work-dir", work.display())
+        format!("a copy of the state can't be created in {}; choose another directory with --work-dir", work.display())
     })?;
     let readable = || format!("{} can't be read; {REBUILD}", folder.display());
     let engine = kv_engine::open(&copy.0, None, CACHE).with_context(readable)?;
@@ -171,7 +175,7 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether the log goes on where the state is.
+/// Checks that the log continues where the state ends.
 fn fit(log: &Log, state: &State, rows: bool) -> Result<String, String> {
     match state.incomplete {
         true if rows => return Ok("the leader's state was being installed; the next start repeats it".to_owned()),

@@ -1,4 +1,4 @@
-//! What every service uses: proposing, reading, headers, who calls.
+//! Context shared by all services: proposals, reads, response headers, identity of callers.
 
 use crate::accept::Connection;
 use crate::intake::Budget;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
-/// Bounds and times of a member.
+/// Limits and intervals of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     pub max_request: usize,
@@ -32,20 +32,20 @@ pub(crate) struct Bounds {
     pub progress_interval: Duration,
     pub client_cert_auth: bool,
     pub max_learners: usize,
-    /// Whether changes of members that would leave too few live voters are refused.
+    /// Rejects membership changes that would leave too few live voters.
     pub strict_reconfig: bool,
-    /// A request that takes longer is told in the log.
+    /// A request that takes longer is logged with its phases.
     pub slow_request: Duration,
-    /// And one whose command takes longer to be applied.
+    /// A request whose command takes longer to apply is logged too.
     pub slow_apply: Duration,
-    /// How much time a lease's checkpoint may be behind.
+    /// Maximum age of a lease checkpoint.
     pub checkpoint_every: Duration,
     pub connected: Connected,
-    /// Whether the times of calls are among the metrics.
+    /// Whether metrics include the durations of calls.
     pub detailed_metrics: bool,
     /// Whether members may have peer URLs without TLS.
     pub insecure_members: bool,
-    /// How other members get in.
+    /// Proof required from callers of the peer port.
     pub access: PeerAccess,
 }
 
@@ -54,27 +54,27 @@ pub(crate) struct Core {
     pub identity: Identity,
     pub machine: Arc<Machine>,
     pub node: Node,
-    /// What replication consists of: when one of them fails, so has replication.
+    /// Tasks of replication: if one of them fails, replication has stopped.
     #[cfg(test)]
     pub loops: base_task::Tasks,
     pub hub: Arc<Hub>,
     pub directory: Arc<Directory>,
-    /// None: tokens are simple ones.
+    /// Signs and verifies JWTs; `None` with simple tokens.
     pub jwt: Option<Arc<Jwt>>,
     pub meters: Arc<Meters>,
     pub passwords: Passwords,
     pub intake: Arc<Budget>,
     pub bounds: Bounds,
     pub shutdown: CancellationToken,
-    /// Held to write by who notes lease checkpoints, to read by who takes them back.
+    /// Write-locked while lease checkpoints are proposed, read-locked while a renewal clears one.
     pub checkpoints: tokio::sync::RwLock<()>,
     pub initial: Vec<proto_etcd::etcdserverpb::Member>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,
-    /// Folder for files that are made and sent.
+    /// Directory for temporary files.
     pub spool: std::path::PathBuf,
 }
 
-/// A refusal as gRPC has it.
+/// Converts an error of the state machine to a gRPC status.
 pub(crate) fn status(refusal: Refusal) -> Status {
     let code = match refusal.code() {
         Code::InvalidArgument => tonic::Code::InvalidArgument,
@@ -107,7 +107,7 @@ impl Core {
         self.machine.store()
     }
 
-    /// A header with the present revision.
+    /// Returns a response header with the current revision.
     pub fn header(&self) -> Option<ResponseHeader> {
         self.header_at(self.store().revision())
     }
@@ -121,22 +121,22 @@ impl Core {
         })
     }
 
-    /// This member was removed: it stops.
+    /// Stops this member after its removal from the cluster.
     pub fn removed(&self) {
         (self.on_removed)();
     }
 
-    /// Whether this member has no vote yet.
+    /// Returns whether this member is a learner.
     pub fn is_learner(&self) -> bool {
         self.machine.members(|members| members.get(self.identity.member).is_some_and(|member| member.is_learner))
     }
 
-    /// Refuses what a learner does not do.
+    /// Rejects a request that a learner does not serve.
     pub fn not_for_learners(&self) -> Result<(), Status> {
         if self.is_learner() { Err(status(Refusal::NotForLearner)) } else { Ok(()) }
     }
 
-    /// Proposes a command and waits until it is applied here.
+    /// Proposes a command and waits until this member has applied it.
     pub async fn submit(&self, caller: &Caller, command: Command) -> Result<(Outcome, Option<ResponseHeader>), Status> {
         let (outcome, revision) = self.submit_raw(caller, command).await.map_err(status)?;
         Ok((outcome, self.header_at(revision)))
@@ -158,7 +158,7 @@ impl Core {
         self.reply(request, receiver).await
     }
 
-    /// As the leader, what is for no other leader to carry out.
+    /// Proposes a command that is only valid while this member is the leader.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), Refusal> {
         let (request, receiver) = self.machine.wait();
         if let Err(e) = self.node.propose_leading(self.encoded(&Caller::internal(), command, request), request) {
@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Hands a command to the leader, waiting a moment for one where there is none.
+    /// Proposes a command. Without a leader it retries until the request timeout.
     async fn propose(&self, command: Bytes, request: u64) -> Result<(), Refusal> {
         let deadline = tokio::time::Instant::now() + self.bounds.request_timeout;
         loop {
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Returns when reads see everything acknowledged before.
+    /// Waits until a read of this member's state is linearizable.
     pub async fn read_barrier(&self) -> Result<(), Status> {
         if self.node.is_current() {
             return Ok(());
@@ -236,7 +236,7 @@ impl Core {
         done.map_err(status)
     }
 
-    /// Whose token it is.
+    /// Returns the user of a token.
     pub fn logged_in(&self, token: &str) -> Option<Caller> {
         match &self.jwt {
             Some(jwt) => jwt.caller(token),
@@ -246,18 +246,18 @@ impl Core {
         }
     }
 
-    /// Returns when the login that a simple token is of has been applied here, which may be later than where it was given
-    /// out, or when it is no use to wait any more.
+    /// Waits until this member has applied the login that issued a simple token, which may lag
+    /// behind the issuing member. Gives up after the request timeout.
     pub async fn login_applied(&self, token: &str) {
         let index = token.rsplit_once('.').and_then(|(_, index)| index.parse::<u64>().ok());
         let (None, Some(index)) = (&self.jwt, index) else { return };
         let mut applied = self.machine.applied();
         let reached = applied.wait_for(|at: &u64| *at >= index);
-        // If it does not come to that, the token is not known.
+        // After a timeout the token is rejected as unknown.
         let _ = tokio::time::timeout(self.bounds.request_timeout, reached).await;
     }
 
-    /// On whose behalf a request comes: its token, or else its certificate.
+    /// Returns the identity of a request's caller: by its token, or else by its certificate.
     pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         if !self.machine.auth(|auth| auth.enabled) {
             return Ok(Caller::default());
@@ -272,13 +272,13 @@ impl Core {
     }
 }
 
-/// The token that a request brings.
+/// Returns the token of a request.
 pub(crate) fn token<T>(request: &Request<T>) -> Option<String> {
     let token = request.metadata().get("token").or_else(|| request.metadata().get("authorization"))?;
     Some(token.to_str().unwrap_or_default().to_owned())
 }
 
-/// The common name of a certificate's subject.
+/// Returns the common name of a certificate's subject.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;

@@ -1,11 +1,13 @@
-//! What a connection's task writes in one turn goes out in one system call.
+//! Write coalescing: sends everything that a connection's task writes in one poll in one system
+//! call.
 //!
-//! The HTTP/2 library flushes a message of 256 bytes or more before it writes the trailers that end the call, and when many
-//! calls of a connection are answered at once, it is woken by the first. A system call and a packet for each of these cost
-//! more than all the rest of HTTP/2. So here a flush means nothing: when the turn is over, everything goes out; and as
-//! long as calls are under way, what else is ready to run has its turn before.
+//! The HTTP/2 library flushes a message of 256 bytes or more before it writes the trailers. When
+//! several calls of a connection complete together, the first one wakes it. The system calls and
+//! packets that follow cost more than all other work of HTTP/2. Therefore a flush has no effect
+//! here: data are sent at the end of a poll. While calls are in progress, other ready tasks run
+//! first.
 //!
-//! Rejected: a socket option (`TCP_CORK`) for it, which costs two system calls itself.
+//! Rejected: the socket option `TCP_CORK`, which takes two system calls itself.
 
 use base_serve::Gathered;
 use parking_lot::Mutex;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose writes wait for the end of a turn.
+/// A connection whose writes are sent at the end of a poll.
 pub(crate) struct Corked<T>(Arc<Mutex<Gathered<T>>>);
 
 impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
@@ -51,12 +53,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
     }
 }
 
-/// Calls of a connection that are under way.
+/// Number of calls in progress on a connection.
 #[derive(Clone, Default)]
 pub(crate) struct Calls(Arc<AtomicUsize>);
 
 impl Calls {
-    /// Counts a call for as long as the answer takes to begin.
+    /// Counts a call until its response starts.
     pub async fn during<A: Future>(self, answer: A) -> A::Output {
         struct Over(Calls);
         impl Drop for Over {
@@ -70,7 +72,7 @@ impl Calls {
     }
 }
 
-/// Drives what works on a corked connection, turn by turn. None: the peer is gone.
+/// Drives `work` on a coalescing connection. Returns `None` if the peer has closed it.
 pub(crate) async fn drive<T, F>(inner: T, calls: Calls, work: impl FnOnce(Corked<T>) -> F) -> Option<F::Output>
 where
     T: AsyncRead + AsyncWrite + Unpin,

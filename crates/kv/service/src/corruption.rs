@@ -1,8 +1,10 @@
-//! Whether members that should have the same data do: asked by a member before it serves, and by the leader now and then.
+//! Corruption check: compares the members' data, on a member before it serves and on the leader at
+//! intervals.
 //!
-//! Members are compared at one revision, and only where they have compacted up to the same one. Who differs from what a
-//! majority has is corrupt; without a majority nobody can say who is, and the alarm is that of the cluster (member 0). The
-//! alarm is raised only if a second round, at a later revision, says so again.
+//! Members are compared at the same revision and only if they have the same compacted revision. A
+//! member that differs from a majority is corrupt. Without a majority the corrupt member can't be
+//! determined, and the alarm is raised for the cluster (member 0). The alarm is raised only if a
+//! second round, at a later revision, confirms the difference.
 
 use crate::core::Core;
 use crate::questions;
@@ -16,33 +18,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// A member that is asked for a revision that it has not applied yet waits this long for it.
+/// Time that a member waits for a requested revision that it has not applied yet.
 const CATCHING_UP: Duration = Duration::from_secs(3);
-/// For one member's answer; the hash costs a walk over all records.
+/// Timeout of one member's response. The hash requires a scan of all records.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The member that stands for the whole cluster.
+/// Member ID that stands for the whole cluster.
 const EVERYBODY: u64 = 0;
 
-/// When members are compared.
+/// Occasions of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checks {
     /// Before this member serves.
     pub initial: bool,
-    /// By the leader, at the present revision.
+    /// Interval on the leader, at the current revision.
     pub every: Option<Duration>,
-    /// By the leader, at the compacted revision when there is a new one.
+    /// Interval on the leader, at the compacted revision if that has changed.
     pub compacted_every: Option<Duration>,
 }
 
-/// What a member has.
+/// Hash of a member's data.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Hashed {
     #[prost(uint32, tag = "1")]
     pub hash: u32,
-    /// The hash is of everything up to this revision,
+    /// The hash covers all records up to this revision.
     #[prost(int64, tag = "2")]
     pub revision: i64,
-    /// from this one on.
+    /// The compacted revision, where the hash starts.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
 }
@@ -53,7 +55,8 @@ impl Hashed {
     }
 }
 
-/// Who has other data than a majority of all `members`; `EVERYBODY` where no majority agrees.
+/// Returns the members whose data differ from those of a majority of all `members`, or `EVERYBODY`
+/// if there is no majority.
 fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTreeSet<u64> {
     let mut having: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
     for (member, theirs) in others.iter().filter(|(_, theirs)| theirs.comparable(&mine.1)) {
@@ -69,7 +72,7 @@ fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTr
     }
 }
 
-/// The hash of everything up to a revision (0: the present). Not on the threads that answer others.
+/// Returns the hash up to a revision (0: the current one). It is computed on a blocking thread.
 pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
     let (store, began) = (core.store().clone(), Instant::now());
     let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await.map_err(|error| {
@@ -81,7 +84,7 @@ pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refu
     Ok(Hashed { hash, revision, compacted })
 }
 
-/// The same for another member, once this one is as far.
+/// Returns the hash for a peer, after this member has applied the revision.
 pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
     let mut applied = core.machine.applied();
     let reached = applied.wait_for(|_| core.store().revision() >= revision);
@@ -91,7 +94,8 @@ pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, Re
     hash(core, revision).await
 }
 
-/// What the other members that answer have at a revision, and how many members there are.
+/// Requests the hash at a revision from the other members. Returns the responses and the number of
+/// members.
 async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
     let mine = core.identity.member;
     let committed = core.machine.members(|members| members.list());
@@ -109,7 +113,7 @@ async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
     (futures::future::join_all(asked).await.into_iter().flatten().collect(), known.len())
 }
 
-/// Refuses to go on where another member has other data at this member's revision.
+/// Returns an error if another member has different data at this member's revision.
 pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
     let mine = hash(core, 0).await?;
     let (others, _) = ask(core, mine.revision).await;
@@ -129,7 +133,7 @@ pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
     );
 }
 
-/// As the leader, compares everybody at the present revision.
+/// Compares all members at the current revision, at intervals while this member is the leader.
 pub(crate) async fn compare(core: Arc<Core>, every: Duration) {
     loop {
         sleep(every).await;
@@ -139,7 +143,7 @@ pub(crate) async fn compare(core: Arc<Core>, every: Duration) {
     }
 }
 
-/// The same at the compacted revision, when there is a new one.
+/// Compares all members at the compacted revision whenever that has changed.
 pub(crate) async fn compare_compacted(core: Arc<Core>, every: Duration) {
     let mut checked = 0;
     loop {
@@ -151,7 +155,7 @@ pub(crate) async fn compare_compacted(core: Arc<Core>, every: Duration) {
     }
 }
 
-/// Two rounds where the first finds something; whether every member was compared.
+/// Compares once, and again if there is a difference. Returns whether every member was compared.
 async fn pass(core: &Arc<Core>, revision: i64) -> bool {
     let found = async {
         let (first, all) = round(core, revision).await?;
@@ -219,7 +223,7 @@ mod tests {
         check(7, &[], 1, &[]);
         check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[]);
         check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 3))], 3, &[3]);
-        // The leader itself.
+        // The leader is the corrupt member.
         check(8, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[1]);
         check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3)), (4, at(8, 9, 3)), (5, at(6, 9, 3))], 5, &[4, 5]);
     }
@@ -227,7 +231,7 @@ mod tests {
     #[test]
     fn without_a_majority_it_is_everybody() {
         check(7, &[(2, at(8, 9, 3))], 2, &[EVERYBODY]);
-        // The third does not answer.
+        // The third member does not respond.
         check(7, &[(2, at(8, 9, 3))], 3, &[EVERYBODY]);
         check(7, &[(2, at(8, 9, 3)), (3, at(6, 9, 3))], 3, &[EVERYBODY]);
     }

@@ -1,4 +1,4 @@
-//! Requests and answers in a line of a log: keys and sizes, never values.
+//! Formats requests and responses for log lines: keys and sizes, never values.
 
 use crate::streams::PREFIX;
 use crate::unary::Method;
@@ -8,12 +8,12 @@ use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use std::fmt::Write;
 
-/// Bytes of a key that are shown.
+/// Maximum number of bytes of a key in a log line.
 const KEY: usize = 128;
-/// Operations of a branch that are shown.
+/// Maximum number of operations of a branch in a log line.
 const OPS: usize = 4;
 
-/// A request as it came, with the size of it and of its answer.
+/// Formats a request with its size and that of the response.
 pub(crate) fn call(method: Method, request: &Bytes, answer: Option<&Bytes>) -> String {
     let text = match method {
         Method::Range => RangeRequest::decode(request.clone()).map(|request| range(&request)),
@@ -41,7 +41,7 @@ fn range(request: &RangeRequest) -> String {
     let mut text = format!("range {}", key(&request.key, &request.range_end));
     let numbers = [("limit", request.limit), ("revision", request.revision)];
     for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
-        // Writing to a string does not fail.
+        // Writing to a string can't fail.
         let _ = write!(text, " {name} {number}");
     }
     let flags =

@@ -1,4 +1,4 @@
-//! The state machine as replication uses it.
+//! Adapter from `kv_machine::Machine` to `kv_raft::StateMachine`.
 
 use crate::meters::Meters;
 use async_trait::async_trait;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
-/// The rows that are being installed.
+/// File of the snapshot that is being installed.
 pub(crate) const INSTALLING: &str = "installing.rows";
 
-/// Applies entries to the machine.
+/// Applies log entries to the state machine.
 pub(crate) struct Glue(pub Arc<Machine>, pub Arc<Meters>);
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl StateMachine for Glue {
     }
 
     async fn install(&self, rows: &Path) -> Result<(), String> {
-        // Under this name it is found again if the process ends before it is all installed.
+        // Under this name a restart finds the file and repeats the installation.
         let kept = rows.with_file_name(INSTALLING);
         std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
         let folder = kept.parent().unwrap_or(Path::new("."));
@@ -65,14 +65,14 @@ impl StateMachine for Glue {
 }
 
 impl Glue {
-    /// Repeats an installation that was interrupted, and removes what was received and not installed.
+    /// Repeats an interrupted installation and deletes received files that were not installed.
     pub async fn resume(&self, folder: &Path) -> Result<(), String> {
         let kept = folder.join(INSTALLING);
         if self.0.incomplete() {
             self.install_kept(&kept).await.map_err(|e| format!("{}: {e}", kept.display()))?;
         }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            // What stays takes space and does no harm.
+            // Leftover files occupy space, but do no harm.
             let _ = std::fs::remove_file(entry.path());
         }
         Ok(())
@@ -82,7 +82,7 @@ impl Glue {
         let mut file = BufReader::new(File::open(rows).map_err(|e| e.to_string())?);
         let installed = self.0.install(|| read_chunk(&mut file)).await;
         installed.map_err(|e| e.to_string())?;
-        // It has served; if it stays, the next one replaces it.
+        // The file is not needed any more. If deleting it fails, the next installation replaces it.
         let _ = std::fs::remove_file(rows);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The etcd v3 services.
+//! Services of the etcd v3 API.
 
 mod auth;
 mod cluster;
@@ -18,13 +18,13 @@ use proto_etcd::{v3electionpb, v3lockpb};
 use std::sync::Arc;
 use tonic::service::Routes;
 
-/// The longest message that is decoded: room for what is around a request of the allowed size; the exact bound is checked
-/// where it is proposed.
+/// Returns the maximum length of a decoded message. It exceeds the allowed request size by 512 KiB;
+/// the exact limit is checked when a request is proposed.
 pub(crate) fn decoding_limit(core: &Core) -> usize {
     core.bounds.max_request + (512 << 10)
 }
 
-/// All services of a member.
+/// Returns the routes of all client services.
 pub(crate) fn routes(core: &Arc<Core>) -> Routes {
     let limit = decoding_limit(core);
     let mut routes = Routes::builder();

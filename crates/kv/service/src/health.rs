@@ -1,4 +1,4 @@
-//! Whether this member is alive and fit to serve.
+//! Health checks of this member.
 
 use crate::core::Core;
 use proto_etcd::etcdserverpb::AlarmType;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why the member is not healthy, alarms that do not matter left out; none: it is.
+/// Returns the reason why the member is unhealthy, ignoring excluded alarms, or `None` if it is
+/// healthy.
 pub(crate) async fn unhealthy(core: &Core, serializable: bool, excluded: impl Fn(AlarmType) -> bool) -> Option<String> {
     let status = core.node.status();
     if let Some(reason) = status.stopped {
@@ -38,7 +39,7 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    /// As it is written in paths and answers.
+    /// Returns the name in paths and responses.
     pub fn name(self) -> &'static str {
         match self {
             Check::SerializableRead => "serializable_read",
@@ -49,14 +50,14 @@ impl Check {
     }
 }
 
-/// The checks of `/readyz`, or those of `/livez`.
+/// Returns the checks of `/readyz` or `/livez`.
 pub(crate) fn checks(ready: bool) -> &'static [Check] {
     const READY: &[Check] =
         &[Check::SerializableRead, Check::DataCorruption, Check::NonLearner, Check::LinearizableRead];
     if ready { READY } else { &[Check::SerializableRead] }
 }
 
-/// What is wrong, if something is.
+/// Runs a check. Returns the reason if it fails.
 pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
     match check {
         Check::SerializableRead => core.node.status().stopped.map_or(Ok(()), Err),
@@ -83,7 +84,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// A member of its own that leads.
+    /// Starts a single-member cluster.
     async fn leading(folder: &Path) -> Member {
         let options = Options {
             member: 1,

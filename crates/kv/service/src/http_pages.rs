@@ -1,4 +1,4 @@
-//! The pages beside gRPC: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`.
+//! HTTP pages beside gRPC: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`.
 
 use crate::core::Core;
 use crate::health;
@@ -20,7 +20,7 @@ fn page(code: StatusCode, kind: &'static str, body: String) -> Page {
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Answers a request that is not gRPC.
+/// Handles a request that is not gRPC.
 pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n".to_owned());
@@ -47,7 +47,7 @@ fn not_found() -> Page {
     page(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned())
 }
 
-/// What stands behind the question mark.
+/// The query of a URL.
 struct Query<'a>(&'a str);
 
 impl Query<'_> {
@@ -60,7 +60,8 @@ impl Query<'_> {
     }
 }
 
-/// `/livez`, `/readyz`, or one of their checks: whether it is about being ready, and the check's name.
+/// Parses `/livez`, `/readyz` or the path of one of their checks. Returns whether it is about
+/// readiness, and the name of the check.
 fn probe(path: &str) -> Option<(bool, Option<&str>)> {
     let (kind, only) = match path.strip_prefix('/')?.split_once('/') {
         Some((kind, only)) => (kind, Some(only)),

@@ -1,8 +1,8 @@
-//! What is read from clients before it is carried out: bounded in bytes, for the process and for each connection, and in
-//! time, for calls that are one message.
+//! Request limits: bounds the memory of received requests, for the process and per connection, and
+//! the time in which a unary request must arrive.
 //!
-//! HTTP/2 bounds what lies unread; what was read counts here. Whoever would go over is refused at once: waiting would make
-//! one client's slow requests everybody's.
+//! HTTP/2 flow control bounds unread data; data that were read count here. A request above the
+//! limit is rejected at once: if it waited, the slow requests of one client would delay all others.
 
 use crate::accept::Connection;
 use crate::core::{Core, status};
@@ -21,26 +21,26 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tower::BoxError;
 
-/// Bytes of requests that are held at once.
+/// Maximum number of bytes of requests in memory, for the process.
 const PROCESS: usize = 128 << 20;
-/// Of these, what one connection may have.
+/// Maximum number of bytes of requests in memory, per connection.
 const CONNECTION: usize = 32 << 20;
-/// For a call that is one message: the largest one takes this long at a megabit a second.
+/// Time for a unary request to arrive. The largest one takes this long at 1 Mbit/s.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Bytes that may be held.
+/// A memory budget in bytes.
 pub(crate) struct Budget {
     left: AtomicUsize,
     above: Option<Arc<Budget>>,
 }
 
 impl Budget {
-    /// The process's.
+    /// Creates the budget of the process.
     pub fn new() -> Arc<Budget> {
         Arc::new(Budget { left: AtomicUsize::new(PROCESS), above: None })
     }
 
-    /// A connection's.
+    /// Creates the budget of a connection as a part of this one.
     pub fn connection(self: &Arc<Self>) -> Arc<Budget> {
         Arc::new(Budget { left: AtomicUsize::new(CONNECTION), above: Some(self.clone()) })
     }
@@ -65,20 +65,20 @@ impl Budget {
     }
 }
 
-/// Bytes that a request holds; given back when it is dropped.
+/// Memory reserved for a request; released on drop.
 pub(crate) struct Held {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
 impl Held {
-    /// Nothing yet, on the account of the connection that a request came on.
+    /// Starts with no reserved memory, on the budget of the request's connection.
     pub fn of(core: &Core, extensions: &Extensions) -> Held {
         let connection = extensions.get::<Connection>();
         Held { budget: connection.map_or(&core.intake, |connection| &connection.intake).clone(), bytes: 0 }
     }
 
-    /// More was read.
+    /// Reserves more memory.
     pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
         if !self.budget.take(bytes) {
             return Err(status(Refusal::TooManyRequests));
@@ -87,7 +87,7 @@ impl Held {
         Ok(())
     }
 
-    /// This much is held now.
+    /// Changes the reserved memory to this many bytes.
     pub fn now(&mut self, bytes: usize) -> Result<(), Status> {
         if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
             return self.more(more);
@@ -106,12 +106,12 @@ impl Drop for Held {
     }
 }
 
-/// The refusal of a message that does not come.
+/// Returns the error for a request that did not arrive in time.
 pub(crate) fn too_slow() -> Status {
     Status::deadline_exceeded(format!("etcdserver: the request did not arrive within {} s", DEADLINE.as_secs()))
 }
 
-/// The body of a call that the framework reads.
+/// Body of a request that tonic reads, with the same limits.
 pub(crate) struct Guarded<B> {
     body: B,
     core: Arc<Core>,

@@ -1,5 +1,5 @@
-//! Tokens that say themselves whose they are: signed (RFC 7519), so that any member with the public key knows them, and
-//! nothing has to be remembered. Claims are etcd's: `username`, `revision` (of users and roles), `exp`.
+//! JWTs (RFC 7519). Every member with the public key verifies them, and no member stores them. The
+//! claims are etcd's: `username`, `revision` (of auth), `exp`.
 
 use crate::settings::duration;
 use anyhow::{Context, Result, bail};
@@ -20,16 +20,16 @@ struct Claims {
     exp: u64,
 }
 
-/// Signs tokens, or only verifies them.
+/// Signs and verifies tokens, or only verifies them.
 pub(crate) struct Jwt {
     method: Algorithm,
-    /// None: only the public key is here.
+    /// `None` if only the public key is configured.
     signing: Option<EncodingKey>,
     verifying: DecodingKey,
     ttl: Duration,
 }
 
-/// What the flag says, as it says it.
+/// The options of the flag, as given.
 #[derive(Default)]
 struct Said<'a> {
     public: Option<&'a str>,
@@ -92,7 +92,7 @@ fn verifying_key(method: Algorithm, path: &str) -> Result<DecodingKey> {
     key.with_context(|| unusable(path, "public"))
 }
 
-/// What verifies the tokens that a private key signs.
+/// Returns the public key of a private key.
 fn public_half(method: Algorithm, private: &EncodingKey) -> Option<DecodingKey> {
     if method == Algorithm::EdDSA {
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(private.inner()).ok()?;
@@ -103,7 +103,7 @@ fn public_half(method: Algorithm, private: &EncodingKey) -> Option<DecodingKey> 
 }
 
 impl Jwt {
-    /// What `--auth-token` asks for; none: simple tokens.
+    /// Parses `--auth-token`. Returns `None` for simple tokens.
     pub fn from_flag(flag: &str) -> Result<Option<Jwt>> {
         match flag.split_once(',') {
             Some(("jwt", options)) => Jwt::new(&Said::parse(options)?).map(Some),
@@ -137,7 +137,8 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// Keys that are no pair are found at the start, and not by the first user.
+    /// Verifies at start that both keys belong together, so that the error does not appear at the
+    /// first login.
     fn try_keys(&self) -> Result<()> {
         if self.signing.is_none() {
             return Ok(());
@@ -151,7 +152,7 @@ impl Jwt {
         }
     }
 
-    /// A token for a user.
+    /// Signs a token for a user.
     pub fn sign(&self, user: &str, revision: u64) -> Result<String, Refusal> {
         let key = self.signing.as_ref().ok_or(Refusal::VerifyOnly)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -162,7 +163,7 @@ impl Jwt {
         })
     }
 
-    /// Whose token it is, and as of which users and roles.
+    /// Returns the user of a token and the auth revision of its login.
     pub fn caller(&self, token: &str) -> Option<Caller> {
         let mut validation = Validation::new(self.method);
         validation.leeway = 0;

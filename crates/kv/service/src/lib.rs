@@ -1,4 +1,4 @@
-//! The store as a server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages beside them.
+//! The store's server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages.
 
 mod accept;
 mod alone;

@@ -1,4 +1,4 @@
-//! Ports: gRPC and HTTP pages for clients, gRPC for members, pages alone for metrics.
+//! Listeners: gRPC and HTTP pages for clients, gRPC for peers, HTTP pages for metrics.
 
 use crate::core::{Core, common_name};
 use crate::grpc;
@@ -45,7 +45,7 @@ pub(crate) struct Port {
     pub secure: bool,
 }
 
-/// Binds every URL of a list; a host name on all its addresses.
+/// Binds every URL of a list. A host name is bound on all its addresses.
 pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     let mut ports = Vec::new();
     for url in urls {
@@ -57,7 +57,7 @@ pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
         for other in others {
             match base_serve::bind(SocketAddr::new(other.ip(), port)).await {
                 Ok(listener) => ports.push(entry(listener)),
-                // The name's other addresses are no condition: IPv6 may be switched off.
+                // Further addresses are optional: IPv6 may be disabled.
                 Err(error) => tracing::warn!(url = url.text, %error, "not listening on all addresses of the name"),
             }
         }
@@ -65,22 +65,23 @@ pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     Ok(ports)
 }
 
-/// The files of a kind of port, and what the flags that name them begin with.
+/// TLS files of a kind of port, and the prefix of the flags that name them.
 pub(crate) struct TlsFiles<'a> {
-    /// Empty, or `peer-`.
+    /// Prefix of the flags: empty, or `peer-`.
     pub prefix: &'static str,
     pub certificate: Option<&'a Path>,
     pub key: Option<&'a Path>,
     pub ca: Option<&'a Path>,
-    /// Whether certificates are demanded by name; a CA demands them as well.
+    /// Whether client certificates are required. A CA implies that too.
     pub demand: bool,
     pub versions: Versions,
 }
 
-/// Versions of TLS.
+/// Enabled versions of TLS.
 pub(crate) type Versions = &'static [&'static SupportedProtocolVersion];
 
-/// TLS for the ports that need it. Whoever names a CA wants nobody in without a certificate of it.
+/// Returns the TLS configuration of a port. If a CA is given, clients without a certificate of it
+/// are rejected.
 pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
     let prefix = files.prefix;
     let client_auth = match files.ca {
@@ -99,7 +100,7 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
     Ok(Some(base_tls::server_config_of(&ServerTls { certificate, key, client_auth, alpn }, files.versions)?))
 }
 
-/// Calls that a member's connection may have open: others wait with their sender.
+/// Maximum number of concurrent streams on a peer's connection. Further calls wait at the sender.
 const PEER_STREAMS: u32 = 1_000;
 
 fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
@@ -135,7 +136,7 @@ fn client_request(routes: &Routes, core: &Arc<Core>, request: Request<Incoming>)
     })
 }
 
-/// Answers a call.
+/// Handles a gRPC call.
 pub(crate) fn grpc_request<B: RequestBody>(
     routes: &Routes,
     core: &Arc<Core>,
@@ -151,8 +152,8 @@ pub(crate) fn grpc_request<B: RequestBody>(
     })
 }
 
-/// Each kind of call has a box of its own: in one that fits them all, the most frequent ones would be copied about with the
-/// room that the rarest needs.
+/// Returns a future of its own for each kind of call. A single future for all kinds would have the
+/// size of the largest, and the frequent small ones would be moved at that size.
 fn grpc_answer<B: RequestBody>(
     routes: &Routes,
     core: Arc<Core>,
@@ -174,13 +175,13 @@ fn grpc_answer<B: RequestBody>(
     })
 }
 
-/// Answers a call as the framework does.
+/// Handles a call with tonic's routes.
 async fn routed<B: RequestBody>(routes: Routes, core: Arc<Core>, request: Request<B>) -> Response<Body> {
     let end = Ended::new(core.clone(), Call::of(request.uri().path()));
     let span = tracing::debug_span!("call", method = request.uri().path());
     let held = Held::of(&core, request.extensions());
     let routed = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
-    // Routing does not fail: an unknown method is answered as such.
+    // Routing can't fail: an unknown method gets a response as well.
     let (Ok(response), notes) = slow::followed(routed).instrument(span).await;
     if let Some(call) = end.call.filter(|call| call.is_prompt()) {
         let code = response.headers().get("grpc-status");
@@ -190,7 +191,7 @@ async fn routed<B: RequestBody>(routes: Routes, core: Arc<Core>, request: Reques
     watched(end, response)
 }
 
-/// A call whose answers are a stream.
+/// Handler of a streaming call.
 type Streamed<B> = fn(&Arc<Core>, Request<B>) -> Result<Response<Body>, Status>;
 
 fn watched(end: Ended, response: Response<Body>) -> Response<Body> {
@@ -202,7 +203,7 @@ fn watched(end: Ended, response: Response<Body>) -> Response<Body> {
     response.map(|body| Body::new(Watched { body, end }))
 }
 
-/// Counts a call when it ends, however that is.
+/// Counts a call when it ends or is cancelled.
 struct Ended {
     core: Arc<Core>,
     call: Option<Call>,
@@ -232,7 +233,7 @@ impl Drop for Ended {
     }
 }
 
-/// Counts what goes out, and how the call ended.
+/// A response body that counts bytes and records the status of the call.
 struct Watched {
     body: Body,
     end: Ended,
@@ -269,7 +270,7 @@ impl http_body::Body for Watched {
     }
 }
 
-/// Serves pages only.
+/// Serves HTTP pages only.
 pub(crate) async fn serve_pages(
     port: Port,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -283,14 +284,14 @@ pub(crate) async fn serve_pages(
     base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
 }
 
-/// What answers other members, and who they are.
+/// Routes and directory that a peer port serves with.
 #[derive(Clone)]
 pub(crate) struct PeerSide {
     pub routes: Routes,
     pub directory: Arc<Directory>,
 }
 
-/// Serves members, as soon as there is something to serve them with.
+/// Serves peers as soon as the routes are set.
 pub(crate) async fn serve_peers(
     port: Port,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -307,7 +308,7 @@ pub(crate) async fn serve_peers(
     base_serve::serve(port.listener, options, service, shutdown).await;
 }
 
-/// Whether a member's certificate has one of these common names.
+/// Returns whether a peer's certificate has one of these common names.
 fn shows(request: &Request<Incoming>, names: &str) -> bool {
     let certificate = request.extensions().get::<base_serve::Peer>().and_then(|peer| peer.certificates.first());
     certificate
@@ -330,7 +331,7 @@ async fn peer_request(named: bool, side: Option<PeerSide>, request: Request<Inco
     }
 }
 
-/// Answers a call of another member, and counts its bytes if it is known.
+/// Handles a call of a peer and counts its bytes if the peer is known.
 async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Body> {
     let sender = kv_raft::sender(request.headers());
     let Some(traffic) = sender.and_then(|sender| side.directory.traffic(sender)) else {
@@ -342,7 +343,7 @@ async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Bod
         traffic.received.fetch_add(bytes, Ordering::Relaxed);
     };
     let request = request.map(|body| Body::new(Metered::new(body, count)));
-    // Routing does not fail.
+    // Routing can't fail.
     let Ok(response) = side.routes.oneshot(request).await;
     response.map(|body| {
         Body::new(Metered::new(body, move |bytes| {

@@ -1,4 +1,4 @@
-//! A member put together from its parts, whatever log, engine and network they are of: production's or a simulation's.
+//! Assembles a member from log, engine and network, either real or simulated.
 
 use crate::core::{Bounds, Core};
 use crate::glue::Glue;
@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::service::Routes;
 
-/// Called when the cluster says that this member was removed.
+/// Called when this member was removed from the cluster.
 pub type OnRemoved = Arc<dyn Fn() + Send + Sync>;
 
-/// What a member is made of.
+/// Components of a member.
 pub(crate) struct Parts {
     pub machine: Arc<Machine>,
     pub log: (Wal, Contents),
@@ -42,7 +42,7 @@ pub(crate) struct Parts {
     pub shutdown: CancellationToken,
 }
 
-/// Puts a member together and starts its part in the cluster.
+/// Assembles a member and starts its Raft node.
 pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     let Parts { machine, log, config, bounds, meters, jwt, passwords, initial, on_removed, shutdown } = parts;
     let identity = Identity { cluster: config.cluster, member: config.member };
@@ -58,7 +58,8 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
              empty its data folder and add it again"
         )
     })?;
-    // A group of its own: a leader that stops hands over first, when its other tasks have ended.
+    // A task group of its own: a leader that stops transfers leadership after its other tasks have
+    // ended.
     let loops = Tasks::new(CancellationToken::new());
     let applied = machine.applied();
     let node = Node::start(config, log, glue, applied, answers.clone(), directory.clone(), loops.clone()).await?;
@@ -81,17 +82,17 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         initial,
         on_removed: removed(on_removed),
     });
-    // Set once, here.
+    // Set only once, here.
     let _ = answers.core.set(Arc::downgrade(&core));
     Ok(core)
 }
 
-/// The services of other members' calls.
+/// Returns the routes for peers.
 pub(crate) fn peer_routes(core: &Core) -> Routes {
     Routes::builder().add_service(core.node.peer_service().into_server()).clone().routes().prepare()
 }
 
-/// Answers the calls of clients.
+/// Handles clients' calls.
 #[derive(Clone)]
 pub struct ClientService {
     core: Arc<Core>,
@@ -99,29 +100,29 @@ pub struct ClientService {
 }
 
 impl ClientService {
-    /// Answers one.
+    /// Handles a call.
     pub async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
         crate::listen::grpc_request(&self.routes, &self.core, request).await
     }
 }
 
-/// What a simulation makes smaller than it is in production.
+/// Limits that a simulation reduces.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes that data may take before puts are refused.
+    /// Quota of the data in bytes.
     pub quota: u64,
-    /// How much time a lease's checkpoint may be behind.
+    /// Maximum age of a lease checkpoint.
     pub checkpoint_every: Duration,
 }
 
-/// A member without ports, for simulations: everything that is under gRPC, with the services that answer.
+/// A member without ports, for simulations: the full stack behind gRPC.
 pub struct Member {
     core: Arc<Core>,
     tasks: Tasks,
 }
 
 impl Member {
-    /// Starts one.
+    /// Starts a member.
     pub async fn start(
         machine: Arc<Machine>,
         log: (Wal, Contents),
@@ -167,7 +168,7 @@ impl Member {
         Ok(Member { core, tasks })
     }
 
-    /// Begins a new cluster, or goes on with one; returns when the cluster knows this member.
+    /// Bootstraps a cluster or joins one. Waits until the cluster knows this member.
     pub async fn join(&self, begin: &BTreeSet<u64>, name: &str, client_urls: &[String]) -> Result<()> {
         if !begin.is_empty() {
             self.core.node.initialize(begin).await?;
@@ -175,17 +176,17 @@ impl Member {
         tasks::publish(&self.core, name, client_urls).await
     }
 
-    /// What answers clients.
+    /// Returns the handler of clients' calls.
     pub fn client_service(&self) -> ClientService {
         ClientService { core: self.core.clone(), routes: grpc::routes(&self.core).prepare() }
     }
 
-    /// The services for other members.
+    /// Returns the routes for peers.
     pub fn peer_routes(&self) -> Routes {
         peer_routes(&self.core)
     }
 
-    /// What it knows of the cluster.
+    /// Returns this member's view of the cluster.
     pub fn status(&self) -> Status {
         self.core.node.status()
     }
@@ -195,12 +196,12 @@ impl Member {
         &self.core
     }
 
-    /// Its state.
+    /// Returns the state machine.
     pub fn machine(&self) -> &Arc<Machine> {
         &self.core.machine
     }
 
-    /// Ends its tasks.
+    /// Stops the member's tasks.
     pub async fn stop(&self) {
         self.core.shutdown.cancel();
         self.tasks.wait(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! What is counted and timed, under etcd's names where the meaning is the same.
+//! Metrics, under etcd's names if the meaning is the same.
 
 mod calls;
 mod page;
@@ -13,7 +13,7 @@ use page::Page;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Everything that is counted.
+/// All counters and histograms of a member.
 #[derive(Default)]
 pub(crate) struct Meters {
     pub wal_sync: Histogram,
@@ -31,23 +31,23 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// A gRPC call has begun.
+    /// Counts the start of a gRPC call.
     pub fn started(&self, call: Call) {
         self.calls.started(call);
     }
 
-    /// A gRPC call has ended.
+    /// Counts the end of a gRPC call.
     pub fn handled(&self, call: Call, code: tonic::Code, took: Duration) {
         self.calls.handled(call, code, took);
     }
 
-    /// A read has waited for the leader.
+    /// Counts a read that waited for the leader.
     pub fn read_barrier(&self, slow: bool, done: bool) {
         self.slow_reads.fetch_add(u64::from(slow || !done), Ordering::Relaxed);
         self.failed_reads.fetch_add(u64::from(!done), Ordering::Relaxed);
     }
 
-    /// The page for Prometheus.
+    /// Returns the metrics page in Prometheus' text format.
     pub fn page(&self, core: &Core) -> String {
         let mut page = Page(String::with_capacity(16 << 10));
         self.raft(&mut page, core);

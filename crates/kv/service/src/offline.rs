@@ -1,4 +1,4 @@
-//! Commands that need no server: snapshot files, and data folders made of them.
+//! Commands that need no server: snapshot files, and data directories restored from them.
 
 use crate::bootstrap::{cluster_id, initial_members};
 use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 const CACHE: u64 = 32 << 20;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Looks at a snapshot file or restores it.
+/// Shows the status of a snapshot file, or restores it.
 pub(crate) fn snapshot(command: SnapshotCommand) -> Result<()> {
     match command {
         SnapshotCommand::Status(flags) => status(&flags),
@@ -50,7 +50,7 @@ fn status(flags: &SnapshotStatus) -> Result<()> {
     }
 }
 
-/// A row under its heads, framed as etcd's tools do.
+/// Formats a row and its headings as a table like etcd's tools.
 fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
     let cells = || heads.iter().zip(&row).map(|(head, cell)| (*head, cell, head.len().max(cell.len())));
     let line: String = cells().map(|(_, _, width)| format!("+{}", "-".repeat(width + 2))).collect::<String>() + "+";
@@ -59,7 +59,7 @@ fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
     [line.as_str(), &head, &line, &row, &line].join("\n")
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes with a unit.
 fn size(bytes: u64) -> String {
     let mut size = bytes as f64;
     let mut unit = "B";
@@ -87,7 +87,7 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     let mine = mine
         .with_context(|| format!("--name {:?} is not in --initial-cluster {:?}", flags.name, flags.initial_cluster))?;
     let source = kv_interchange::open(&flags.file, !flags.skip_hash_check)?;
-    // All of it is read once before anything is made.
+    // The file is read completely once before anything is created.
     kv_interchange::import::<anyhow::Error>(&source, |_| Ok(()))
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
@@ -104,7 +104,7 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
         }),
     );
     receiver.recv().context("the log can't be written")?;
-    // The folder is somebody's only when everything in it is there.
+    // The directory gets its identity only after its content is complete.
     folder.claim(Identity { cluster: cluster_id(&voters), member: mine.id })?;
     print(&format!("restored {} to {}", flags.file.display(), target.display()))
 }

@@ -1,19 +1,20 @@
-//! Hashing of passwords: costs time by design, so it has threads of its own, and not more of it is taken on than they can do.
+//! Password hashing. It is expensive by design, so it runs on threads of its own with a bounded
+//! queue.
 
 use kv_machine::Refusal;
 use std::num::NonZero;
 use std::sync::Arc;
 use tokio::sync::{OnceCell, Semaphore};
 
-/// Passwords that may wait for their turn. With a cost of 10 a processor does about 15 of them in a second.
+/// Maximum number of queued passwords. With a cost of 10, a processor hashes about 15 a second.
 const WAITING: usize = 128;
 
-/// Hashes passwords and compares them with hashes.
+/// Hashes passwords and verifies them.
 pub(crate) struct Passwords {
     cost: u32,
     places: Arc<Semaphore>,
     turns: Arc<Semaphore>,
-    /// The hash that stands for that of a user without one.
+    /// Hash that is verified for unknown users.
     decoy: OnceCell<String>,
 }
 
@@ -24,7 +25,7 @@ impl Passwords {
         Passwords { cost, places, turns, decoy: OnceCell::new() }
     }
 
-    /// Returns a password as it is stored.
+    /// Returns the hash of a password.
     pub async fn hash(&self, password: String) -> Result<String, Refusal> {
         let cost = self.cost;
         self.work(move || bcrypt::hash(password, cost)).await?.map_err(|error| {
@@ -33,7 +34,8 @@ impl Passwords {
         })
     }
 
-    /// Compares a password with the stored one. It takes as long where there is none, so that time does not show who is a user.
+    /// Verifies a password against the stored hash. It takes as long without one, so that timing
+    /// does not reveal which users exist.
     pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, Refusal> {
         let known = stored.is_some();
         let decoy = self.decoy.get_or_try_init(|| self.hash(String::new())).await?;
@@ -45,7 +47,7 @@ impl Passwords {
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::TooManyRequests)?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| Refusal::Stopped)?;
-        // Work goes on where its client has gone, so it keeps its place and its turn.
+        // The work continues after its client has gone, so it keeps its permits.
         let done = tokio::task::spawn_blocking(move || {
             let _kept = (place, turn);
             work()

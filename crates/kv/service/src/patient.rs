@@ -1,9 +1,9 @@
-//! The engine on a slow disk.
+//! Engine calls on slow disks.
 //!
-//! While fjall notes which tables there are it syncs some files one after the other, and nobody reads meanwhile: no time on
-//! a quick disk, two seconds where a sync takes 200 ms. Threads that waited for that would keep all other tasks from
-//! running, heartbeats too. So where syncs are slow, whoever waits for the engine leaves its place to another thread. Always
-//! doing that was rejected: it costs more than a read.
+//! fjall blocks reads while it persists its manifest with several fsyncs: no measurable time on a
+//! fast disk, 2 s if a sync takes 200 ms. Threads that wait for it would stop all other tasks of
+//! the runtime, including heartbeats. If syncs are slow, engine calls therefore run as blocking
+//! tasks. Rejected: doing so always, because it costs more than a read.
 
 use base_task::blocking;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use kv_raft::SHORT_SYNC;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An engine, and what a sync of the disk under it takes.
+/// An engine, and the recent duration of a sync on its disk.
 pub(crate) struct Patient {
     engine: Arc<dyn Engine>,
     sync_micros: Arc<AtomicU64>,
@@ -72,7 +72,7 @@ mod tests {
     use std::sync::{Arc, Condvar, Mutex};
     use std::time::Duration;
 
-    /// Answers when it is told to.
+    /// An engine that blocks until it is released.
     #[derive(Default)]
     struct Stuck {
         free: Mutex<bool>,

@@ -1,26 +1,26 @@
-//! Which proof a member asks of other members, decided before it listens to them.
+//! Proof required from peers, decided before the peer port is opened.
 //!
-//! Invariant: a peer port is never open without mutual TLS unless the operator says so. Whoever reaches an open one reads and
-//! writes everything, whatever users and roles say.
+//! Invariant: a peer port is never open without mutual TLS, unless the operator allows it. A caller
+//! that reaches an open peer port can read and write everything, independent of users and roles.
 
 use crate::settings::{ClusterState, Serve};
 use crate::urls::{self, ServerUrl};
 use anyhow::{Result, bail};
 use kv_raft::PeerTrust;
 
-/// How other members get in.
+/// Access to the peer port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerAccess {
-    /// With a certificate of the CA of members.
+    /// Requires a certificate of the peers' CA.
     Mutual,
-    /// Without any proof.
+    /// Requires no proof.
     Insecure,
-    /// Not at all: the only member of a cluster needs no port for others.
+    /// The port is closed: a single-member cluster needs none.
     Closed,
 }
 
 impl PeerAccess {
-    /// The proof that replication asks for.
+    /// Returns the proof that replication requires.
     pub fn trust(self) -> PeerTrust {
         match self {
             PeerAccess::Mutual | PeerAccess::Closed => PeerTrust::Certificate,
@@ -39,7 +39,7 @@ impl PeerAccess {
             return Ok(PeerAccess::Mutual);
         }
         if flags.allow_insecure_peers {
-            tracing::warn!("--allow-insecure-peers: whoever reaches a peer port reads and writes everything");
+            tracing::warn!("--allow-insecure-peers: every host that reaches a peer port can read and write everything");
             return Ok(PeerAccess::Insecure);
         }
         let alone = flags.force_new_cluster || cluster.len() <= 1 && flags.initial_cluster_state == ClusterState::New;
@@ -52,7 +52,7 @@ impl PeerAccess {
         Ok(PeerAccess::Closed)
     }
 
-    /// Refuses to go on as a member of a cluster with others that could not reach it.
+    /// Returns an error if the port is closed and the cluster has other members.
     pub fn check_members(self, members: usize) -> Result<()> {
         if self == PeerAccess::Closed && members > 1 {
             bail!("the cluster in the data folder has {members} members: {REFUSED}");
@@ -61,11 +61,11 @@ impl PeerAccess {
     }
 }
 
-const REFUSED: &str = "members need mutual TLS, because whoever reaches a peer port reads and writes everything: use https in \
+const REFUSED: &str = "members need mutual TLS, because every host that reaches a peer port can read and write everything: use https in \
                        --listen-peer-urls and --initial-cluster, with --peer-cert-file, --peer-key-file and --peer-trusted-ca-file \
                        (or give --allow-insecure-peers)";
 
-/// The refusal of a new member where the only member is closed to others.
+/// Error for adding a member while the peer port is closed.
 pub(crate) const CLOSED: &str =
     "etcdserver: this member does not listen for other members: start it with TLS for peers first";
 

@@ -1,4 +1,4 @@
-//! TLS towards other members, from files that may change.
+//! TLS client configuration for peers, from files that may change.
 
 use crate::settings::Serve;
 use anyhow::{Context, Result};
@@ -10,20 +10,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How often files are looked at; members only, and only with TLS.
+/// Interval at which the files are checked; only with TLS.
 const EVERY: Duration = Duration::from_secs(60);
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// What to show to other members, and whom to trust; none without certificates.
+/// Returns the TLS configuration for calls to peers, or `None` without certificates.
 pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
     let (Some(certificate), Some(key)) = (&flags.peer_cert_file, &flags.peer_key_file) else { return Ok(None) };
     let tls = ClientTls {
         ca: flags.peer_trusted_ca_file.as_deref().map(read).transpose()?,
         identity: Some((read(certificate)?, read(key)?)),
-        // Without a CA there is nothing to check against, as with etcd.
+        // Without a CA the server's certificate is not verified, as in etcd.
         insecure: flags.peer_trusted_ca_file.is_none(),
         alpn: vec![b"h2".to_vec()],
     };
@@ -36,7 +36,7 @@ fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
     files.into_iter().map(|file| file.as_deref().and_then(modified)).collect()
 }
 
-/// Uses changed files for new connections.
+/// Watches the files and uses changed ones for new connections.
 pub(crate) fn follow(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
     if flags.peer_cert_file.is_none() {
         return;
@@ -58,7 +58,9 @@ pub(crate) fn follow(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
                     *tls.write() = config;
                     seen = now;
                 }
-                Err(error) => tracing::warn!("changed peer certificates can't be used, the old ones stay: {error:#}"),
+                Err(error) => {
+                    tracing::warn!("changed peer certificates can't be used, the former ones remain in use: {error:#}")
+                }
             }
         }
     });

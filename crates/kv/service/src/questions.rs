@@ -1,4 +1,5 @@
-//! What members ask each other besides replication: the leader's leases, the members, changes of membership.
+//! Peer RPCs besides replication: the leader's leases, the list of members, membership changes,
+//! hashes.
 
 use crate::core::Core;
 use crate::corruption::{self, Hashed};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const RENEW: u32 = 1;
 const LEFT: u32 = 2;
-/// Who is in the cluster; asked by those who are about to start.
+/// Returns the members; also served to a member that has not joined yet.
 pub(crate) const MEMBERS: u32 = 3;
 const CHANGE: u32 = 4;
 const STATUS: u32 = 5;
@@ -23,16 +24,16 @@ const HASH: u32 = 6;
 
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What only the leader knows.
+/// A request that only the leader can serve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
-    /// Start a lease's time anew: its time to live, 0 if it is gone.
+    /// Renews a lease. The response is its TTL, 0 if it does not exist.
     Renew(i64),
-    /// Seconds that a lease has left; -1 if it is gone.
+    /// Requests the remaining TTL of a lease in seconds. The response is -1 if it does not exist.
     Left(i64),
 }
 
-/// A change of membership, as etcd's requests have it.
+/// A membership change, as in etcd's requests.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Change {
     #[prost(message, tag = "1")]
@@ -53,7 +54,7 @@ struct ChangeMessage {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ChangeAnswer {
-    /// Text of the refusal; empty: done.
+    /// Text of the error; empty on success.
     #[prost(string, tag = "1")]
     refusal: String,
     #[prost(message, repeated, tag = "2")]
@@ -62,7 +63,7 @@ struct ChangeAnswer {
     added: Option<pb::Member>,
 }
 
-/// Who is in a cluster, as told to somebody who is about to start.
+/// Description of a cluster for a member that is about to start.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ClusterInfo {
     #[prost(uint64, tag = "1")]
@@ -73,7 +74,7 @@ pub(crate) struct ClusterInfo {
     pub removed: Vec<u64>,
 }
 
-/// What changed: the members, and the added one.
+/// Result of a membership change: the members, and the one that was added.
 pub(crate) type Changed = (Vec<pb::Member>, Option<pb::Member>);
 
 async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, Refusal> {
@@ -106,7 +107,7 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
             let answer = ask_leader(core, kind, Bytes::copy_from_slice(&id.to_be_bytes())).await?;
             return answer.as_ref().try_into().map(i64::from_be_bytes).map_err(|_| Refusal::TimedOut);
         }
-        // Leading, but not sure of it just now.
+        // This member is the leader, but can't confirm it at the moment.
         if tokio::time::Instant::now() >= deadline {
             return Err(Refusal::TimedOut);
         }
@@ -115,12 +116,12 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
     }
 }
 
-/// Renews a lease: its time to live, 0 if it is gone.
+/// Renews a lease. Returns its TTL, 0 if it does not exist.
 pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, Refusal> {
     ask(core, Question::Renew(id)).await
 }
 
-/// What a lease was granted and what it has left; -1 if it is gone.
+/// Returns granted and remaining TTL of a lease; the latter is -1 if it does not exist.
 pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
     let left = ask(core, Question::Left(id)).await?;
     let granted = core.machine.leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
@@ -130,7 +131,7 @@ pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
     })
 }
 
-/// Whether a member answers, within this time.
+/// Returns whether a member responds within this time.
 pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
     if id == core.identity.member {
         return true;
@@ -139,7 +140,7 @@ pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
     matches!(asked.await, Ok(Ok(Some(_))))
 }
 
-/// Has the leader change the membership; the next one, if this one gives way for it.
+/// Sends a membership change to the leader. Retries if the leader transfers its leadership for it.
 pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     loop {
@@ -184,16 +185,16 @@ fn refusal_of(text: &str) -> Option<Refusal> {
     (!text.is_empty()).then(|| known.into_iter().find(|refusal| refusal.to_string() == text).unwrap_or(TimedOut))
 }
 
-/// What another member has up to a revision, where it can be said.
+/// Returns another member's hash up to a revision, if that member can provide it.
 pub(crate) async fn hash(core: &Core, member: u64, revision: i64, patience: Duration) -> Option<Hashed> {
     let body = Bytes::copy_from_slice(&revision.to_be_bytes());
     Hashed::decode(core.node.ask(member, HASH, body, patience).await.ok()??).ok()
 }
 
-/// Answers other members.
+/// Handles peer RPCs.
 pub(crate) struct Answers {
     pub identity: Identity,
-    /// Not to keep it alive: it has this.
+    /// Weak, because the context owns this handler.
     pub core: OnceLock<Weak<Core>>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,
 }
@@ -234,7 +235,7 @@ impl Answerer for Answers {
 
     fn was_removed(&self, id: u64) -> bool {
         let Some(core) = self.core() else { return false };
-        // Until replication has let it go, it is listened to.
+        // A removed voter's messages are accepted until Raft's membership no longer contains it.
         core.machine.members(|members| members.was_removed(id)) && !core.node.status().voters.contains(&id)
     }
 }

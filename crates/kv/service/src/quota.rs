@@ -1,4 +1,4 @@
-//! The bound on space: an alarm when data take more, and its end when enough is free again.
+//! Quota of the data: raises the NOSPACE alarm above it and deactivates the alarm below it.
 
 use crate::core::Core;
 use kv_machine::{Caller, Command};
@@ -7,16 +7,16 @@ use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the size is looked at while writes come; it changes slowly, and looking at it costs a little.
+/// Interval between two checks while there are writes.
 const STEP: Duration = Duration::from_millis(100);
-/// How often while the alarm is raised: space is given back after a compaction, whether anything is written or not.
+/// Interval while the alarm is raised: a compaction frees space without any write.
 const RAISED_STEP: Duration = Duration::from_secs(1);
 
-/// Watches the size whenever something was written, or is to be given back. An alarm that an operator has disarmed stays so
-/// until something is written.
+/// Checks the size after writes and after space was freed. If an operator has disarmed the alarm,
+/// it is not raised again before the next write.
 pub(crate) async fn watch(core: Arc<Core>) {
     let mut applied = core.machine.applied();
-    // The store's revision when the alarm was last seen raised.
+    // Revision at which the alarm was last seen raised.
     let mut raised_at = None;
     loop {
         applied.borrow_and_update();
@@ -27,7 +27,7 @@ pub(crate) async fn watch(core: Arc<Core>) {
         let disarmed = !raised && raised_at == Some(revision);
         let needed = !disarmed && needed(core.machine.size(), core.bounds.quota, raised);
         if needed != raised && set(&core, needed).await && needed {
-            // It may be disarmed before this looks again.
+            // The alarm may be disarmed before the next check.
             raised_at = Some(revision);
         }
         let changed = applied.changed();
@@ -43,8 +43,8 @@ pub(crate) async fn watch(core: Arc<Core>) {
     }
 }
 
-/// Whether the alarm is to be raised. It ends with a twentieth of the quota free, so that it does not come back with the
-/// next put.
+/// Returns whether the alarm must be raised. It is deactivated below 95 % of the quota, so that the
+/// next put does not raise it again.
 fn needed(size: u64, quota: u64, raised: bool) -> bool {
     size > if raised { quota - quota / 20 } else { quota }
 }
@@ -54,7 +54,7 @@ fn raised(core: &Core) -> bool {
     core.machine.alarms().iter().any(|alarm| alarm.member_id == mine && alarm.alarm() == AlarmType::Nospace)
 }
 
-/// Whether it was done.
+/// Raises or deactivates the alarm. Returns whether that succeeded.
 async fn set(core: &Core, on: bool) -> bool {
     let action = if on { AlarmAction::Activate } else { AlarmAction::Deactivate };
     let request =
@@ -62,10 +62,10 @@ async fn set(core: &Core, on: bool) -> bool {
     let done = core.submit_raw(&Caller::internal(), Command::Alarm(request)).await;
     match &done {
         Ok(_) if on => {
-            tracing::warn!("data take more space than the quota allows: puts are refused until some is given back")
+            tracing::warn!("the data exceed the quota: puts are rejected until a compaction frees space")
         }
-        Ok(_) => tracing::info!("data take less space than the quota again: puts are allowed"),
-        Err(refusal) => tracing::debug!(%refusal, "the space alarm can't be set"),
+        Ok(_) => tracing::info!("the data are below the quota again: puts are allowed"),
+        Err(refusal) => tracing::debug!(%refusal, "setting the NOSPACE alarm failed"),
     }
     done.is_ok()
 }

@@ -1,7 +1,9 @@
-//! A state that can't be read: it is set aside, and comes back from the log, or else from another member.
+//! Rebuilds an unreadable state from the log, or else from another member. The old state is kept
+//! under another name.
 //!
-//! The log stays as it is: what this member has promised is in it, so nothing that it acknowledged or voted is forgotten. A
-//! state that is behind its log (its folder was removed, or setting it aside was interrupted) is treated in the same way.
+//! The log is unchanged. It contains everything that this member acknowledged or voted, so nothing
+//! of that is lost. A state that is behind its log is treated in the same way; that happens if its
+//! directory was removed or a rebuild was interrupted.
 
 use crate::glue::Glue;
 use anyhow::{Context, Result, bail};
@@ -14,17 +16,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const STATE: &str = "member/state";
-/// Between two rounds of asking the other members.
+/// Delay between two rounds of requests to the other members.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Where a lost state can come from.
+/// Source for rebuilding a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// Every entry there ever was is in the log.
+    /// The log contains all entries since the first.
     Log,
-    /// The log begins later: another member has what is missing.
+    /// The log was purged: another member has the missing entries.
     Members,
-    /// There is no other member.
+    /// The log was purged and there is no other member.
     Nowhere,
 }
 
@@ -36,14 +38,14 @@ fn source(purged: Option<u64>, others: bool) -> Source {
     }
 }
 
-/// What is known about the member when its state is opened.
+/// Context in which a member's state is opened.
 pub(crate) struct Around<'a> {
     pub folder: &'a DataFolder,
     pub identity: Identity,
-    /// Peer URLs of other members.
+    /// Peer URLs of the other members.
     pub others: Vec<String>,
     pub tls: &'a PeerTls,
-    /// Up to where the log was cut off.
+    /// Index up to which the log was purged.
     pub purged: Option<u64>,
 }
 
@@ -52,7 +54,7 @@ impl Around<'_> {
         contents.purged.as_ref().map(|(index, _)| *index)
     }
 
-    /// Opens the state, or a new one in the place of one that makes no sense.
+    /// Opens the state, or creates a new one if it is damaged.
     pub async fn machine(
         &self,
         open: &(dyn Fn() -> Result<Arc<dyn Engine>, EngineError> + Sync),
@@ -88,28 +90,29 @@ impl Around<'_> {
         let date = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let aside = state.with_file_name(format!("state-damaged-{date}"));
         std::fs::rename(&state, &aside)
-            .with_context(|| format!("the damaged state can't be set aside as {}", aside.display()))?;
-        // The new one is made where the old one was.
+            .with_context(|| format!("the damaged state can't be renamed to {}", aside.display()))?;
+        // The new state is created at the former path.
         self.folder.below(STATE)?;
         let from = if source == Source::Log { "the log" } else { "another member" };
         tracing::error!(
             %error,
             aside = %aside.display(),
-            "the state can't be read; it is set aside, and made again from {from}. Remove what is set aside when it is not needed any more"
+            "the state can't be read; it is renamed, and made again from {from}. Delete the renamed directory when it is not needed any more"
         );
         Ok(())
     }
 
-    /// Installs the state of the first member that has one that is new enough. Asks until there is one.
+    /// Installs the state of the first member whose state is recent enough. Retries until there is
+    /// one.
     async fn fetch(&self, machine: &Arc<Machine>, least: u64) -> Result<()> {
         let spool = self.folder.below("member/received")?;
-        tracing::warn!("the state is behind the log; asking the other members for theirs");
+        tracing::warn!("the state is behind the log; fetching it from another member");
         for round in 0.. {
             for url in &self.others {
                 let identity = (self.identity.cluster, self.identity.member);
                 match Node::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
                     Ok(Some(rows)) => return install(machine, &rows).await,
-                    Ok(None) => tracing::debug!(url, "the member is behind itself"),
+                    Ok(None) => tracing::debug!(url, "the state of this member is not recent enough either"),
                     Err(error) if round % 10 == 0 => tracing::warn!(url, %error, "no state from this member yet"),
                     Err(error) => tracing::debug!(url, %error, "no state from this member yet"),
                 }

@@ -1,4 +1,4 @@
-//! Flags, named as etcd names them; each can be given as an environment variable `ETCD_...` too.
+//! Flags, named like etcd's. Most can also be set by an environment variable `ETCD_...`.
 
 mod connections;
 mod corruption;
@@ -32,15 +32,15 @@ pub struct Flags {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\netcd Version: 3.6.6");
-/// The version of the API, as clients ask for it.
+/// Version of the API that clients see.
 pub(crate) const API_VERSION: &str = "3.6.6";
-/// The version that a cluster has, as clients and dashboards ask for it.
+/// Version of the cluster that clients and dashboards see.
 pub(crate) const CLUSTER_VERSION: &str = "3.6";
 
 impl Flags {
-    /// Where logs go.
+    /// Returns the options of logging.
     pub fn log(&self) -> LogOptions {
-        // What is wrong with the file is told where it is used.
+        // An error in the file is reported later, when the file is loaded for use.
         if let Some((flags, _)) = self.serve.config_file.as_deref().and_then(|path| file::load(path).ok()) {
             return flags.log();
         }
@@ -59,7 +59,7 @@ impl Flags {
         log
     }
 
-    /// What counts: a configuration file, where one is given.
+    /// Returns the effective flags: those of the configuration file, if one is given.
     pub(crate) fn effective(self) -> Result<Flags> {
         let Some(path) = self.serve.config_file.as_deref().filter(|_| self.command.is_none()) else {
             unsupported::check_environment(|name| std::env::var(name).ok())?;
@@ -79,15 +79,16 @@ impl Flags {
 
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Subcommand {
-    /// Look at snapshot files, or make a data folder of one
+    /// Inspect snapshot files, or restore a data directory from one
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Verify a data folder that no server uses
+    /// Verify a data directory that no server uses
     Check {
-        /// The data folder
+        /// The data directory
         #[arg(long)]
         data_dir: PathBuf,
-        /// Where a copy of the state is made to look at [default: the system's folder for temporary files]
+        /// Directory for the copy of the state that is verified [default: the system's temporary
+        /// directory]
         #[arg(long)]
         work_dir: Option<PathBuf>,
     },
@@ -97,7 +98,7 @@ pub(crate) enum Subcommand {
 pub(crate) enum SnapshotCommand {
     /// Print a snapshot's hash, revision, keys and size
     Status(SnapshotStatus),
-    /// Make a data folder of a snapshot, for a new cluster
+    /// Create a data directory from a snapshot, for a new cluster
     Restore(SnapshotRestore),
 }
 
@@ -105,7 +106,7 @@ pub(crate) enum SnapshotCommand {
 pub(crate) struct SnapshotStatus {
     /// Snapshot file
     pub file: PathBuf,
-    /// Format of what is printed
+    /// Output format
     #[arg(short = 'w', long = "write-out", default_value = "simple", value_parser = ["simple", "json", "table", "fields"])]
     pub write_out: String,
 }
@@ -114,19 +115,19 @@ pub(crate) struct SnapshotStatus {
 pub(crate) struct SnapshotRestore {
     /// Snapshot file
     pub file: PathBuf,
-    /// Member's name
+    /// Name of the member
     #[arg(long, default_value = "default")]
     pub name: String,
-    /// Folder to make; must not exist or be empty
+    /// Directory to create; must not exist or be empty
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// Refused, unless it is where the log is: DATA/member/wal
+    /// Rejected, unless it is the directory of the log: DATA/member/wal
     #[arg(long)]
     pub wal_dir: Option<PathBuf>,
     /// Members of the new cluster
     #[arg(long, default_value = "default=http://localhost:2380")]
     pub initial_cluster: String,
-    /// Tells clusters apart
+    /// Token that is part of the cluster's ID
     #[arg(long, default_value = "etcd-cluster")]
     pub initial_cluster_token: String,
     /// This member's peer URLs
@@ -135,7 +136,7 @@ pub(crate) struct SnapshotRestore {
     /// Do not check the file's hash, for copies of a database file
     #[arg(long)]
     pub skip_hash_check: bool,
-    /// Add this to the revision
+    /// Increase the revision by this number
     #[arg(long, default_value_t = 0)]
     pub bump_revision: u64,
     /// Mark the old revisions as compacted
@@ -143,7 +144,7 @@ pub(crate) struct SnapshotRestore {
     pub mark_compacted: bool,
 }
 
-/// How history is compacted by itself.
+/// Modes of automatic compaction.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
 pub(crate) enum CompactionMode {
     Periodic,
@@ -158,58 +159,59 @@ pub(crate) enum ClusterState {
 
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
 pub(crate) enum EngineKind {
-    /// The one whose files are there; fjall in a new folder
+    /// The engine of the existing files; fjall in a new directory
     Auto,
-    /// A log-structured merge tree in files
+    /// A log-structured merge tree on disk
     Fjall,
-    /// sled's files
+    /// sled, for directories that it created
     Sled,
-    /// In memory: for tests; the log rebuilds it
+    /// In memory, for tests; the log rebuilds it
     Memory,
 }
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Serve {
-    /// Member's name
+    /// Name of this member
     #[arg(long, env = "ETCD_NAME", default_value = "default")]
     pub name: String,
-    /// Folder of log and state [default: NAME.etcd]
+    /// Directory of log and state [default: NAME.etcd]
     #[arg(long, env = "ETCD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where clients are served; port 0 lets the kernel pick
+    /// URLs to listen on for clients; port 0 lets the kernel pick one
     #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", default_value = "http://localhost:2379")]
     pub listen_client_urls: String,
-    /// Where other members are served
+    /// URLs to listen on for other members
     #[arg(long, env = "ETCD_LISTEN_PEER_URLS", default_value = "http://localhost:2380")]
     pub listen_peer_urls: String,
-    /// Where /metrics and /health are served besides
+    /// Additional URLs for /metrics and /health
     #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", default_value = "")]
     pub listen_metrics_urls: String,
-    /// Where the pages (/health, /metrics, ...) are served besides
+    /// Additional URLs for the HTTP pages (/health, /metrics, ...)
     #[arg(long, env = "ETCD_LISTEN_CLIENT_HTTP_URLS", default_value = "")]
     pub listen_client_http_urls: String,
-    /// Client URLs to tell others [default: those listened on]
+    /// Client URLs to advertise [default: those listened on]
     #[arg(long, env = "ETCD_ADVERTISE_CLIENT_URLS")]
     pub advertise_client_urls: Option<String>,
-    /// Peer URLs to tell others [default: those listened on]
+    /// Peer URLs to advertise [default: those listened on]
     #[arg(long, env = "ETCD_INITIAL_ADVERTISE_PEER_URLS")]
     pub initial_advertise_peer_urls: Option<String>,
-    /// Members that a new cluster begins with [default: this one]
+    /// Initial members of a new cluster [default: this one]
     #[arg(long, env = "ETCD_INITIAL_CLUSTER")]
     pub initial_cluster: Option<String>,
-    /// Begin a cluster, or join one
+    /// Start a new cluster, or join an existing one
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_STATE", value_enum, default_value = "new")]
     pub initial_cluster_state: ClusterState,
-    /// Tells clusters apart
+    /// Token that is part of the cluster's ID
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     pub initial_cluster_token: String,
-    /// Go on with this member's data as the only member of its cluster, when all others are lost for good
+    /// Restart as a single-member cluster with this member's data, when all other members are lost
+    /// for good
     #[arg(long, env = "ETCD_FORCE_NEW_CLUSTER", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub force_new_cluster: bool,
-    /// Writes the client port to this file
+    /// Write the client port to this file
     #[arg(long)]
     pub port_file: Option<PathBuf>,
-    /// Entries between two snapshots
+    /// Number of entries between two snapshots
     #[arg(long, env = "ETCD_SNAPSHOT_COUNT", default_value_t = 10_000)]
     pub snapshot_count: u64,
     /// Milliseconds between heartbeats
@@ -218,37 +220,37 @@ pub(crate) struct Serve {
     /// Milliseconds without a leader before an election
     #[arg(long, env = "ETCD_ELECTION_TIMEOUT", default_value_t = 1_000)]
     pub election_timeout: u64,
-    /// The largest request, in bytes
+    /// Maximum size of a request in bytes
     #[arg(long, env = "ETCD_MAX_REQUEST_BYTES", default_value_t = 1_572_864)]
     pub max_request_bytes: usize,
-    /// The longest transaction
+    /// Maximum number of operations in a transaction
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
     pub max_txn_ops: usize,
-    /// Refuse changes of members that would leave too few live voters
+    /// Reject membership changes that would leave too few live voters
     #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true)]
     pub strict_reconfig_check: bool,
-    /// Learners there may be
+    /// Maximum number of learners
     #[arg(long, alias = "experimental-max-learners", env = "ETCD_MAX_LEARNERS", default_value_t = 1)]
     pub max_learners: usize,
-    /// Space that data may take, in bytes; 0: 2 GiB
+    /// Quota of the data in bytes; 0: 2 GiB
     #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0)]
     pub quota_backend_bytes: i64,
-    /// How history is compacted by itself
+    /// Mode of automatic compaction
     #[arg(long, env = "ETCD_AUTO_COMPACTION_MODE", value_enum, default_value = "periodic")]
     pub auto_compaction_mode: CompactionMode,
-    /// How much history is kept: a time (or hours), or a number of revisions; 0: all
+    /// History to keep: a duration (a number means hours), or a number of revisions; 0: everything
     #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
     pub auto_compaction_retention: String,
-    /// Bytes of newest values kept in memory
+    /// Size in bytes of the cache of latest values
     #[arg(long, default_value_t = 32 << 20)]
     pub value_cache_bytes: usize,
-    /// Bytes of the engine's files kept in memory
+    /// Size in bytes of the cache of the engine's files
     #[arg(long, default_value_t = 8 << 20)]
     pub engine_cache_bytes: u64,
-    /// What keeps the state
+    /// Engine that stores the state
     #[arg(long, value_enum, default_value = "auto")]
     pub engine: EngineKind,
-    /// How often a quiet watcher that asked for it hears how far it is
+    /// Interval of progress notifications to idle watchers that requested them
     #[arg(
         long,
         alias = "experimental-watch-progress-notify-interval",
@@ -256,7 +258,7 @@ pub(crate) struct Serve {
         default_value = "10m"
     )]
     pub watch_progress_notify_interval: String,
-    /// A request whose command takes longer to be applied is told in the log with its phases
+    /// A request whose command takes longer to apply is logged with its phases
     #[arg(
         long,
         alias = "experimental-warning-apply-duration",
@@ -264,7 +266,7 @@ pub(crate) struct Serve {
         default_value = "100ms"
     )]
     pub warning_apply_duration: String,
-    /// A request that takes longer is told in the log with its phases
+    /// A request that takes longer is logged with its phases
     #[arg(
         long,
         alias = "experimental-warning-unary-request-duration",
@@ -272,61 +274,62 @@ pub(crate) struct Serve {
         default_value = "300ms"
     )]
     pub warning_unary_request_duration: String,
-    /// Tokens of authenticated users: simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
+    /// Type of auth tokens: simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
     #[arg(long, env = "ETCD_AUTH_TOKEN", default_value = "simple")]
     pub auth_token: String,
-    /// Seconds that a simple token lives
+    /// Seconds after which an unused simple token expires
     #[arg(long, env = "ETCD_AUTH_TOKEN_TTL", default_value_t = 300)]
     pub auth_token_ttl: u64,
-    /// Work that a password hash takes
+    /// Cost of a password hash (bcrypt)
     #[arg(long, env = "ETCD_BCRYPT_COST", default_value_t = 10)]
     pub bcrypt_cost: u32,
-    /// Level of logs
+    /// Log level
     #[arg(long, env = "ETCD_LOG_LEVEL", default_value = "info", value_parser = ["debug", "info", "warn", "error", "panic", "fatal"])]
     pub log_level: String,
-    /// Certificate for clients
+    /// Server certificate for clients
     #[arg(long, env = "ETCD_CERT_FILE")]
     pub cert_file: Option<PathBuf>,
-    /// Its key
+    /// Key of the server certificate
     #[arg(long, env = "ETCD_KEY_FILE")]
     pub key_file: Option<PathBuf>,
-    /// Take the certificate's common name for the user; needs --trusted-ca-file
+    /// Use the common name of a client's certificate as its user; needs --trusted-ca-file
     #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub client_cert_auth: bool,
-    /// The CA of clients: only those with a certificate of it get in
+    /// CA of clients: only clients with a certificate of it are accepted
     #[arg(long, env = "ETCD_TRUSTED_CA_FILE")]
     pub trusted_ca_file: Option<PathBuf>,
-    /// Certificate for other members
+    /// Certificate for peers
     #[arg(long, env = "ETCD_PEER_CERT_FILE")]
     pub peer_cert_file: Option<PathBuf>,
-    /// Its key
+    /// Key of the certificate for peers
     #[arg(long, env = "ETCD_PEER_KEY_FILE")]
     pub peer_key_file: Option<PathBuf>,
-    /// Let in only members with a certificate of the trusted CA; needs --peer-trusted-ca-file
+    /// Accept only peers with a certificate of the trusted CA; needs --peer-trusted-ca-file
     #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub peer_client_cert_auth: bool,
-    /// The CA of members: only those with a certificate of it get in
+    /// CA of peers: only peers with a certificate of it are accepted
     #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
     pub peer_trusted_ca_file: Option<PathBuf>,
-    /// Serve other members without mutual TLS: whoever reaches a peer port then reads and writes everything
+    /// Serve peers without mutual TLS: every host that reaches a peer port can then read and write
+    /// everything
     #[arg(long, env = "KVSTORE_ALLOW_INSECURE_PEERS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub allow_insecure_peers: bool,
-    /// The common names, one of which members' certificates must have
+    /// Common names, one of which a peer's certificate must have
     #[arg(long, env = "ETCD_PEER_CERT_ALLOWED_CN")]
     pub peer_cert_allowed_cn: Option<String>,
-    /// The oldest version of TLS that is spoken: TLS1.2 or TLS1.3
+    /// Minimum version of TLS: TLS1.2 or TLS1.3
     #[arg(long, env = "ETCD_TLS_MIN_VERSION", default_value = "TLS1.2", value_parser = ["TLS1.2", "TLS1.3"])]
     pub tls_min_version: String,
-    /// The newest one
+    /// Maximum version of TLS
     #[arg(long, env = "ETCD_TLS_MAX_VERSION", value_parser = ["", "TLS1.2", "TLS1.3"])]
     pub tls_max_version: Option<String>,
-    /// Accepted with a warning; the log is in the data folder
+    /// Accepted with a warning; the log is in the data directory
     #[arg(long, env = "ETCD_WAL_DIR", hide = true)]
     pub wal_dir: Option<PathBuf>,
-    /// etcd's configuration in a file of YAML; other flags and the environment do not count then
+    /// etcd's configuration as a YAML file; other flags and the environment are then ignored
     #[arg(long, env = "ETCD_CONFIG_FILE")]
     pub config_file: Option<PathBuf>,
-    /// Level of detail of /metrics: extensive has the times of calls
+    /// Level of detail of /metrics: extensive includes the durations of calls
     #[arg(long, env = "ETCD_METRICS", default_value = "extensive", value_parser = ["basic", "extensive"])]
     pub metrics: String,
     /// Format of log lines, under etcd's name
@@ -341,12 +344,12 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Folder of log and state.
+    /// Returns the directory of log and state.
     pub fn data_folder(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", self.name)))
     }
 
-    /// The versions of TLS that ports speak.
+    /// Returns the enabled versions of TLS.
     fn versions(&self) -> Versions {
         const NEW: Versions = &[&TLS13];
         const OLD: Versions = &[&TLS12];
@@ -359,7 +362,7 @@ impl Serve {
         }
     }
 
-    /// Whether the flags about TLS agree with each other.
+    /// Checks that the flags about TLS are consistent.
     pub fn check_tls(&self) -> Result<()> {
         if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
@@ -372,7 +375,7 @@ impl Serve {
         Ok(())
     }
 
-    /// What the client ports have.
+    /// Returns the TLS files of the client ports.
     pub fn client_files(&self) -> TlsFiles<'_> {
         TlsFiles {
             prefix: "",
@@ -384,7 +387,7 @@ impl Serve {
         }
     }
 
-    /// What the peer ports have.
+    /// Returns the TLS files of the peer ports.
     pub fn peer_files(&self) -> TlsFiles<'_> {
         TlsFiles {
             prefix: "peer-",

@@ -1,7 +1,7 @@
-//! Where the time of a call goes: its phases are noted as it passes them, and told in one line if it took long.
+//! Slow-request log: records the phases of each call and logs those of a slow one in one line.
 //!
-//! The notes travel with the task, so that what is on the way (a read barrier, a proposal) notes its phase without
-//! everything in between having to know. A quick call costs a few looks at the clock and nothing else.
+//! The notes are task-local. A read barrier or a proposal records its phase without the functions
+//! in between knowing about it. A fast call pays for a few clock reads only.
 
 use crate::core::Core;
 use crate::meters::Call;
@@ -11,18 +11,18 @@ use std::fmt::Write;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a call has behind it. In the order in which a call passes them.
+/// Phases that a call completes, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The request is there as a whole.
+    /// The request was received completely.
     Received,
-    /// A read sees everything that was acknowledged before it.
+    /// The read is linearizable.
     Current,
-    /// The command is on its way into the log.
+    /// The command was proposed.
     Proposed,
-    /// It is committed, and its turn to be applied has come.
+    /// The command is committed and applying it has started.
     Committed,
-    /// It is applied.
+    /// The command is applied.
     Applied,
 }
 
@@ -34,7 +34,7 @@ const PHASES: [(Phase, &str); 5] = [
     (Phase::Applied, "applied"),
 ];
 
-/// When a call began, and when it passed which phase.
+/// Start of a call and the completion times of its phases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notes {
     pub began: Instant,
@@ -50,20 +50,20 @@ impl Notes {
         Notes { began: Instant::now(), passed: [None; PHASES.len()] }
     }
 
-    /// How long the command took to be applied, where it was.
+    /// Returns the time that applying the command took.
     fn applying(&self) -> Option<Duration> {
         let [.., committed, applied] = self.passed;
         Some(applied?.saturating_duration_since(committed?))
     }
 
-    /// The phases with the time that each took, and the rest until `end`.
+    /// Formats each phase with its duration, and the rest until `end`.
     fn phases(&self, end: Instant) -> String {
         let mut text = String::new();
         let mut since = self.began;
         let passed = PHASES.iter().zip(self.passed).filter_map(|((_, name), at)| Some((*name, at?)));
         for (name, at) in passed.chain([("answered", end)]) {
             let comma = if text.is_empty() { "" } else { ", " };
-            // Writing to a string does not fail.
+            // Writing to a string can't fail.
             let _ = write!(text, "{comma}{name} {:?}", at.saturating_duration_since(since));
             since = since.max(at);
         }
@@ -71,12 +71,12 @@ impl Notes {
     }
 }
 
-/// Notes that the present call has passed a phase.
+/// Records that the current call has completed a phase.
 pub(crate) fn passed(phase: Phase) {
     passed_at(phase, Instant::now());
 }
 
-/// As `passed`, at a time that somebody else has noted. Nothing where there is no call.
+/// Like `passed`, with a time recorded elsewhere. No effect outside a call.
 pub(crate) fn passed_at(phase: Phase, at: Instant) {
     let _ = NOTES.try_with(|cell| {
         let mut notes = cell.get();
@@ -87,13 +87,13 @@ pub(crate) fn passed_at(phase: Phase, at: Instant) {
     });
 }
 
-/// Carries out a call and returns its notes with what came of it. The call is moved in as it is: as an async function, this
-/// would have room for it three times.
+/// Runs a call and returns its notes with its result. Not an async function, because its future
+/// would contain the call three times.
 pub(crate) fn followed<T>(call: impl Future<Output = T>) -> impl Future<Output = (T, Notes)> {
     NOTES.scope(Cell::new(Notes::new()), call.map(|result| (result, NOTES.with(Cell::get))))
 }
 
-/// Logs a call that took long. `describe` is asked for its request and answer only then.
+/// Logs a slow call. `describe` is called only for those.
 pub(crate) fn report(core: &Core, call: Call, notes: Notes, code: tonic::Code, describe: impl FnOnce() -> String) {
     let end = Instant::now();
     let took = end.saturating_duration_since(notes.began);

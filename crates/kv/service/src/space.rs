@@ -1,24 +1,25 @@
-//! Files that shrink after what is in them was removed.
+//! Automatic defragmentation.
 
 use crate::core::Core;
 use std::sync::Arc;
 
-/// What files may take besides data: journals, and what is not worth merging yet.
+/// Overhead in bytes that is tolerated: journals, and files that are not worth merging yet.
 const SPARE: u64 = 256 << 20;
 
-/// Sees to it after each compaction that leaves files far larger than the data in them.
+/// Defragments after a compaction that leaves files much larger than the data.
 pub(crate) async fn watch(core: Arc<Core>) {
     let mut reclaimed = core.store().reclaimed();
     while reclaimed.changed().await.is_ok() {
         if worthwhile(core.machine.disk(), core.machine.size())
             && let Err(error) = core.machine.give_back().await
         {
-            tracing::error!(%error, "space can't be given back");
+            tracing::error!(%error, "defragmenting failed");
         }
     }
 }
 
-/// Merging reads all files and writes the data, so there must be as much to win as it costs.
+/// Returns whether to defragment. Merging reads all files and rewrites the data, so the gain must
+/// justify that.
 fn worthwhile(disk: u64, data: u64) -> bool {
     disk.saturating_sub(SPARE) > data.saturating_mul(2)
 }

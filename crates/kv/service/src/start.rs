@@ -1,4 +1,5 @@
-//! Starting a member, in the order in which things depend on each other, and stopping it in reverse.
+//! Starts a member's components in the order of their dependencies, and stops them in reverse
+//! order.
 
 use crate::alone;
 use crate::auto_tls;
@@ -30,10 +31,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const DEFAULT_QUOTA: u64 = 2 << 30;
-/// As etcd's lease checkpoints.
+/// Default interval of etcd's lease checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
-/// Runs what the flags ask for.
+/// Runs the command that the flags select.
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let flags = flags.effective()?;
     match flags.command {
@@ -45,7 +46,7 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     }
 }
 
-/// Everything that the flags say, checked.
+/// The checked settings of the flags.
 struct Plan {
     client_ports: Vec<Port>,
     peer_ports: Vec<Port>,
@@ -188,7 +189,7 @@ async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result
     Ok(first)
 }
 
-/// Makes the member the only one of its cluster. The others are not asked for anything.
+/// Makes this member the only one of its cluster, without contacting the others.
 fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) -> Result<Bootstrap> {
     let me = Member {
         id: identity.member,
@@ -202,10 +203,10 @@ fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) ->
 
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     let flags = auto_tls::completed(flags)?;
-    // The folder first: what is wrong with it is the more useful message.
+    // The directory is opened first, because its errors are the most useful ones.
     let mut plan = plan(&flags).await?;
     if flags.wal_dir.is_some() {
-        tracing::warn!("--wal-dir has no effect: the log is in the data folder");
+        tracing::warn!("--wal-dir has no effect: the log is in the data directory");
     }
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
@@ -225,7 +226,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     let new = folder.identity().is_none();
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
-    // Set once, here.
+    // Set only once, here.
     let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
@@ -266,9 +267,9 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     result
 }
 
-/// Returns when the member may serve.
+/// Waits until the member may serve.
 async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<()> {
-    // Who has nothing yet differs in nothing.
+    // An empty member can't differ from the others.
     if plan.checks.initial && !new {
         corruption::check_first(core).await?;
     }
@@ -328,7 +329,7 @@ async fn build(
     let open = || Ok(Arc::new(Patient::new(open_engine(flags, &state)?, slow_disk.clone())) as Arc<dyn Engine>);
     let machine = tokio::select! {
         opened = around.machine(&open, options) => opened?,
-        () = shutdown.cancelled() => bail!("stopped before the state was there again"),
+        () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
     };
     let owner = machine.members(|members| members.get(identity.member).map(|member| member.name.clone()));
     if !flags.force_new_cluster {
@@ -393,7 +394,8 @@ fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU
 
 async fn stop(core: &Arc<Core>, tasks: &Tasks) {
     core.shutdown.cancel();
-    // A leader that goes hands over first, so that the others need not wait for a timeout.
+    // A leader that stops transfers its leadership first, so that the others need not wait for an
+    // election timeout.
     let status = core.node.status();
     let heir = status.voters.iter().find(|id| **id != core.identity.member && tasks::reached(core, **id));
     if let (true, Some(heir)) = (status.leading, heir) {

@@ -1,4 +1,5 @@
-//! The caller of a stream, judged again while the stream goes on: users, roles and the switch may change meanwhile.
+//! Identity of a stream's caller, checked again while the stream is open, because users, roles and
+//! the auth status may change.
 
 use crate::core::Core;
 use crate::unary;
@@ -6,7 +7,7 @@ use http::request::Parts;
 use kv_machine::{Caller, Refusal};
 use tonic::Status;
 
-/// The identity that a stream began with.
+/// The identity at the start of the stream.
 pub(crate) struct StreamCaller {
     caller: Caller,
     token: Option<String>,
@@ -26,7 +27,8 @@ impl StreamCaller {
         }
     }
 
-    /// Returns the user with the present rights, whatever has become of the login: it is one for new requests only.
+    /// Returns the user with the current permissions, even if its login is no longer valid: that
+    /// only affects new requests.
     pub fn user(&self) -> Caller {
         Caller { auth_revision: 0, ..self.caller.clone() }
     }

@@ -1,7 +1,8 @@
-//! Long calls by hand: messages come out of a body one by one, and go into one in chunks of many.
+//! Hand-written gRPC streaming: decodes messages from a body one by one, and sends responses in
+//! chunks of several.
 //!
-//! What answers a call has no task of its own: the body of the response drives it, so that a message costs one waking, and
-//! whoever does not take answers is not worked for.
+//! A call's handler has no task of its own: polling the response body drives it. So a message costs
+//! a single wake-up, and no work is done for a client that does not read.
 
 use crate::core::Core;
 use crate::intake::Held;
@@ -23,17 +24,17 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::BoxError;
 
-/// Compression flag and length before a message.
+/// Size in bytes of the compression flag and length before a message.
 pub(crate) const PREFIX: usize = 5;
 
-/// A request's body, from a connection or from a simulated one.
+/// Body of a request, from a real or a simulated connection.
 pub(crate) trait RequestBody:
     http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static
 {
 }
 impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static> RequestBody for B {}
 
-/// The messages of a client, as they come.
+/// Decodes the messages of a request body.
 pub(crate) struct Requests<M, B> {
     core: Arc<Core>,
     body: B,
@@ -49,7 +50,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
         Requests { core, body, bytes: BytesMut::new(), held, limit, kind: PhantomData }
     }
 
-    /// The next message; none after the last. Dropping the future loses nothing.
+    /// Returns the next message, or `None` after the last. Cancel-safe.
     pub async fn message(&mut self) -> Result<Option<M>, Status> {
         loop {
             let message = self.whole()?;
@@ -78,7 +79,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
     }
 }
 
-/// The length of the message that is coming, once it is known.
+/// Returns the length of the next message, once it is known.
 pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some(&[compressed, a, b, c, d]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {
@@ -89,23 +90,24 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
     Ok(Some(u32::from_be_bytes([a, b, c, d]) as usize))
 }
 
-/// The refusal of a long message, as Go's servers word it.
+/// Returns the error for a message that is too large, with the text of Go's servers.
 pub(crate) fn too_large(length: usize, limit: usize) -> Status {
     Status::resource_exhausted(format!("grpc: received message larger than max ({length} vs. {limit})"))
 }
 
-/// Where the answers of a call go: one at a time.
+/// Sender of a call's responses. It holds one at a time.
 pub(crate) struct Answers(Arc<Slot>);
 
 type Slot = Mutex<Option<Result<Bytes, Status>>>;
 
 impl Answers {
-    /// Sends whole messages, or how the call ends, as soon as the connection has taken what was sent before.
+    /// Sends encoded messages, or the final status, after the connection has read the previous
+    /// ones.
     pub async fn send(&self, answer: Result<Bytes, Status>) {
-        // A client that asks without end leaves time for others.
+        // Yields to other tasks if a client sends requests without end.
         tokio::task::consume_budget().await;
         let mut answer = Some(answer);
-        // Nobody has to be woken: the body that takes an answer polls this again.
+        // No waker is needed: the body that reads a response polls this future again.
         poll_fn(|_| {
             let mut slot = self.0.lock();
             if slot.is_some() {
@@ -118,7 +120,8 @@ impl Answers {
     }
 }
 
-/// The response that brings what `work` sends. It ends well with `work`, or with the first refusal that is sent.
+/// Returns the response whose body is what `work` sends. The status is OK when `work` ends, or the
+/// first error that is sent.
 pub(crate) fn response<W>(work: impl FnOnce(Answers) -> W) -> Response<Body>
 where
     W: Future<Output = ()> + Send + 'static,

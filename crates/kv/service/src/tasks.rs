@@ -1,4 +1,5 @@
-//! What runs besides answering: compaction, membership, publishing; and what has its own file.
+//! Background tasks of a member: compaction, membership, publishing, and those with a module of
+//! their own.
 
 use crate::core::Core;
 use crate::corruption::{self, Checks};
@@ -14,10 +15,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A member that was removed waits this long for the others to take note.
+/// Time that a removed member waits for the others to commit its removal.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// How much history is kept without being asked.
+/// Retention of the automatic compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retention {
     All,
@@ -56,12 +57,12 @@ macro_rules! task {
     }};
 }
 
-/// Starts all of it.
+/// Starts the tasks of a member.
 pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Result<()> {
     let store = core.store().clone();
     let reclaim = async move {
         if let Err(error) = store.reclaim_forever().await {
-            tracing::error!(%error, "space can't be given back");
+            tracing::error!(%error, "deleting compacted records failed");
         }
     };
     task!(core, tasks, "reclaim", reclaim);
@@ -81,7 +82,7 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
     Ok(())
 }
 
-/// Starts what goes over all of the data: merging files, and comparing the members as far as that is asked for.
+/// Starts maintenance of all data: defragmentation, and the corruption checks that are enabled.
 pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
     task!(core, tasks, "space", crate::space::watch(core.clone()));
     if let Some(every) = checks.every {
@@ -92,14 +93,14 @@ pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
     }
 }
 
-/// Ends the member when replication has stopped: it could only pretend to serve.
+/// Stops the member when replication has stopped, because it could not serve any more.
 async fn replication(core: Arc<Core>) {
     let reason = core.node.stopped().await;
     tracing::error!(reason, "replication has stopped");
     core.shutdown.cancel();
 }
 
-/// Follows who leads: only a leader knows when leases end.
+/// Follows changes of leadership: only the leader knows the deadlines of leases.
 async fn leadership(core: Arc<Core>) {
     let mut led = false;
     let mut leader = None;
@@ -108,7 +109,7 @@ async fn leadership(core: Arc<Core>) {
         if status.leading != led {
             led = status.leading;
             if led {
-                // Everything of earlier terms is applied before leases are looked at.
+                // All entries of earlier terms must be applied before leases are read.
                 let _ = core.node.read_barrier(Duration::from_secs(10)).await;
                 core.machine.leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
             } else {
@@ -118,18 +119,15 @@ async fn leadership(core: Arc<Core>) {
         if status.leader.is_some() && status.leader != leader {
             leader = status.leader;
             core.meters.leader_changes.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(
-                leader = format!("{:x}", leader.unwrap_or_default()),
-                term = status.term,
-                "there is a leader"
-            );
+            tracing::info!(leader = format!("{:x}", leader.unwrap_or_default()), term = status.term, "leader elected");
         }
         core.node.changed((status.term, status.leader)).await;
     }
 }
 
-/// Addresses of all members: as committed, and before that as the flags say.
-/// Who is removed and still takes part in replication stays known: it has to agree to its removal.
+/// Sets the addresses of all members: the committed ones, or before that those of the flags. Keeps
+/// the address of a removed member until Raft's membership no longer contains it, because it votes
+/// on its removal.
 pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: &[Member], status: &kv_raft::Status) {
     let committed = machine.members(|members| members.list());
     let known = if committed.is_empty() { initial } else { &committed };
@@ -141,23 +139,24 @@ pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: 
     directory.replace(addresses);
 }
 
-/// Whether a member has been reached lately.
+/// Returns whether the last call to a member succeeded.
 pub(crate) fn reached(core: &Core, id: u64) -> bool {
     core.directory.health(id).is_some_and(|health| health.active_since.is_some())
 }
 
-/// Who the members are is asked of the engine before the log is replayed, so it is made durable there when it changes.
+/// Flushes the engine when the members change, because a start reads them from the engine before
+/// the log is replayed.
 async fn durable_members(core: Arc<Core>) {
     let mut changed = core.machine.members_changed();
     changed.mark_changed();
     while changed.changed().await.is_ok() {
         if let Err(error) = core.machine.flush().await {
-            tracing::warn!(%error, "the members are not flushed; the log has them");
+            tracing::warn!(%error, "flushing the members failed; the log contains them");
         }
     }
 }
 
-/// Brings addresses and, on the leader, replication in line with the committed members.
+/// Updates addresses and, on the leader, Raft's membership to match the committed members.
 async fn members(core: Arc<Core>) {
     let mut changed = core.machine.members_changed();
     loop {
@@ -179,20 +178,20 @@ async fn members(core: Arc<Core>) {
     }
 }
 
-/// Ends a member that was removed, after whoever asked for it is answered, and after it has taken part in the change of
-/// membership: of two, the other one can't go on without that.
+/// Stops a removed member, after the response to its removal was sent and after the membership
+/// change was committed: of two members, the other one needs this vote.
 async fn leave(core: &Arc<Core>) {
     let deadline = Instant::now() + LEAVING;
     sleep(Duration::from_secs(1)).await;
     while core.node.status().coming_voters.contains(&core.identity.member) && Instant::now() < deadline {
         sleep(Duration::from_millis(100)).await;
     }
-    // The other one hears that it was agreed to.
+    // Time for the other member to learn of the commit.
     sleep(Duration::from_millis(500)).await;
     core.removed();
 }
 
-/// One step towards the committed members; whether nothing is left to do.
+/// Executes one step towards the committed members. Returns whether nothing is left to do.
 async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
     let members = core.machine.members(|members| members.list());
     if members.is_empty() {
@@ -218,12 +217,12 @@ async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
         }
     };
     if let Err(error) = step {
-        tracing::debug!(%error, "the membership can't be changed yet");
+        tracing::debug!(%error, "changing the membership failed; it is retried");
     }
     false
 }
 
-/// Tells the cluster name and client URLs of this member; done when the cluster has taken note.
+/// Publishes name and client URLs of this member and waits until that is applied.
 pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]) -> Result<()> {
     let me = core.identity.member;
     let mut urls = client_urls.to_vec();
@@ -255,14 +254,14 @@ pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]
     }
 }
 
-/// The first command of a cluster says who is in it.
+/// Proposes the initial members as the first command of a cluster.
 async fn init_members(core: &Arc<Core>) {
     if !core.node.status().leading {
         return;
     }
     let members = MemberListResponse { header: None, members: core.initial.clone() };
     if let Err(refusal) = core.submit_raw(&Caller::internal(), Command::MembersInit(members)).await {
-        tracing::debug!(%refusal, "the members can't be noted yet");
+        tracing::debug!(%refusal, "proposing the initial members failed");
     }
 }
 
@@ -272,14 +271,14 @@ async fn compact(core: &Core, revision: i64) {
     }
     let command = Command::Compact(CompactionRequest { revision, physical: false });
     match core.submit_raw(&Caller::internal(), command).await {
-        Ok(_) => tracing::info!(revision, "history is compacted"),
-        Err(refusal) => tracing::debug!(%refusal, revision, "history can't be compacted"),
+        Ok(_) => tracing::info!(revision, "history compacted"),
+        Err(refusal) => tracing::debug!(%refusal, revision, "compaction failed"),
     }
 }
 
-/// Keeps the history of a span of time.
+/// Keeps the history of a time span.
 async fn compact_by_time(core: Arc<Core>, kept: Duration) {
-    // A tenth of the span, but at most an hour's steps: as many samples as are needed, no more.
+    // A tenth of the span, at most 360 s: enough samples for the required precision.
     let step = (kept / 10).min(Duration::from_secs(360)).max(Duration::from_millis(100));
     let mut samples = std::collections::VecDeque::new();
     loop {

@@ -1,19 +1,21 @@
-//! Simple tokens as members know them: the log and the data folder have digests, from which no token can be made.
+//! Simple tokens: log and data directory only contain their digests, from which a token can't be
+//! derived.
 
 use ring::digest::{SHA256, digest as hash};
 use std::fmt::Write;
 
-/// Returns the digest of a token's secret part, in hexadecimal digits. The secret is random, so that it needs no salt.
+/// Returns the digest of a token's secret part, in hexadecimal digits. The secret is random, so it
+/// needs no salt.
 pub(crate) fn digest(secret: &str) -> String {
     let mut text = String::with_capacity(64);
     for byte in hash(&SHA256, secret.as_bytes()).as_ref() {
-        // Writing to a string does not fail.
+        // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// Returns what is known of a token, `SECRET.INDEX`: the digest and the index of its login.
+/// Returns the stored form of a token `SECRET.INDEX`: the digest and the index of its login.
 pub(crate) fn known_form(token: &str) -> Option<String> {
     let (secret, index) = token.rsplit_once('.')?;
     Some(format!("{}.{index}", digest(secret)))

@@ -1,9 +1,9 @@
-//! Letting in clients whose `:authority` is not one.
+//! Legacy authority: accepts clients with an invalid `:authority` header.
 //!
-//! etcd's Go clients up to 3.4 send the endpoint's URL (`http://host:port`) as authority. Go's server takes it; the HTTP/2
-//! library here resets the stream. So what a client sends is looked through, and in a header block the characters of
-//! an authority that can't be in one are replaced by others with the same number of bits in Huffman code: no length
-//! changes anywhere. Nothing here uses the authority.
+//! etcd's Go clients up to 3.4 send the endpoint's URL (`http://host:port`) as authority. Go's
+//! server accepts it; the HTTP/2 library used here resets the stream. Therefore the client's bytes
+//! are scanned. In a header block, the invalid characters of an authority are replaced by others
+//! with the same length in Huffman code, so that no length changes. Nothing reads the authority.
 
 use bytes::{Buf, BytesMut};
 use std::io;
@@ -16,17 +16,17 @@ const FRAME_HEAD: usize = 9;
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// A longer header frame is passed on as it is.
+/// A longer header frame is passed through unchanged.
 const MAX_HEADERS: usize = 64 << 10;
 const READ: usize = 16 << 10;
 
-/// A connection that is looked through.
+/// A connection whose input is scanned.
 pub(crate) struct Tolerant<T> {
     inner: T,
     input: BytesMut,
-    /// Bytes of `input` that may be passed on.
+    /// Number of bytes of `input` that may be read.
     ready: usize,
-    /// Bytes of the present frame that are still to come.
+    /// Number of bytes of the current frame that have not arrived yet.
     skip: usize,
     state: State,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Tolerant<T> {
 enum State {
     Start,
     Http2,
-    /// Anything else.
+    /// Any other protocol.
     Plain,
 }
 
@@ -44,7 +44,7 @@ impl<T> Tolerant<T> {
         Tolerant { inner, input: BytesMut::new(), ready: 0, skip: 0, state: State::Start }
     }
 
-    /// Moves `ready` as far as what is there allows.
+    /// Advances `ready` as far as the input allows.
     fn advance(&mut self) {
         if self.state == State::Start {
             let seen = self.input.len().min(PREFACE.len());
@@ -62,7 +62,8 @@ impl<T> Tolerant<T> {
         }
     }
 
-    /// Passes on the rest of a frame, or looks at the next one. False: more bytes are needed.
+    /// Passes through the rest of a frame, or inspects the next one. Returns false if more bytes
+    /// are needed.
     fn advance_frame(&mut self) -> bool {
         let there = self.input.len() - self.ready;
         if self.skip > 0 {
@@ -86,7 +87,7 @@ impl<T> Tolerant<T> {
         if let Some(block) = self.input.get_mut(from..from + length) {
             let start = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
             if let Some(fields) = block.get_mut(start..) {
-                // What can't be read is for the HTTP/2 library to refuse.
+                // The HTTP/2 library rejects a malformed header block.
                 let _ = mend_block(fields);
             }
         }
@@ -95,7 +96,8 @@ impl<T> Tolerant<T> {
     }
 }
 
-/// Finds a literal `:authority` in a header block and mends its value. None: the block makes no sense.
+/// Finds a literal `:authority` in a header block and repairs its value. Returns `None` if the
+/// block is malformed.
 fn mend_block(block: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
@@ -156,14 +158,15 @@ fn mended(byte: u8) -> u8 {
     }
 }
 
-/// Codes in order, by length, of what appears in URLs: first code, first symbols.
+/// Huffman codes of the characters of URLs, by length: length, first code, symbols in order.
 const CODES: [(u32, u32, &[u8]); 3] = [
     (5, 0x00, b"012aceiost"),
     (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
     (7, 0x5c, b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
 ];
 
-/// Replaces codes by codes of the same length. None: a symbol that is not in URLs.
+/// Replaces codes by codes of the same length. Returns `None` for a symbol that does not occur in
+/// URLs.
 fn mend_huffman(value: &mut [u8]) -> Option<()> {
     let bits = value.len() * 8;
     let mut at = 0;
@@ -227,7 +230,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
             this.input.reserve(READ);
             let count = ready!(tokio_util::io::poll_read_buf(Pin::new(&mut this.inner), cx, &mut this.input))?;
             if count == 0 {
-                // The end: what is held back is passed on as it is.
+                // End of the input: pending bytes are passed through unchanged.
                 this.ready = this.input.len();
                 if this.ready == 0 {
                     return Poll::Ready(Ok(()));
@@ -266,7 +269,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// `www.example.com` in Huffman code, from the standard's examples.
+    /// `www.example.com` in Huffman code, from the examples of RFC 7541.
     const EXAMPLE: [u8; 12] = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
 
     fn encode(text: &str) -> Vec<u8> {

@@ -1,7 +1,7 @@
-//! Calls of the KV service, the ones that come by the thousand, with less ceremony than a framework for all kinds of calls
-//! needs: one message in, one message out, no routing, no buffers sized for streams.
+//! Fast path for unary KV RPCs that bypasses tonic: one message in, one message out, no routing, no
+//! stream buffers.
 //!
-//! What is unusual (compression) is left to the framework. Answers and refusals are the same either way.
+//! Compressed requests are left to tonic. Responses and errors are the same on both paths.
 
 use crate::core::Core;
 use crate::describe;
@@ -29,7 +29,7 @@ use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tracing::Instrument;
 
-/// The methods that are answered here.
+/// The methods of the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Range,
@@ -38,7 +38,7 @@ pub(crate) enum Method {
     DeleteRange,
 }
 
-/// The method that a request is for, if it is one of these and nothing about it is unusual.
+/// Returns the method of a request, if the fast path handles it.
 pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
     if compressed(request.headers()) {
         return None;
@@ -52,12 +52,12 @@ pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
     })
 }
 
-/// Whether messages may be compressed, which is left to the framework to refuse.
+/// Returns whether messages may be compressed. tonic rejects those.
 pub(crate) fn compressed(headers: &HeaderMap) -> bool {
     headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity")
 }
 
-/// Counts a call when it ends, however that is.
+/// Counts a call when it ends or is cancelled.
 struct Counting<'a> {
     meters: &'a Meters,
     call: Option<Call>,
@@ -83,7 +83,7 @@ impl Drop for Counting<'_> {
     }
 }
 
-/// Answers a call.
+/// Handles a call.
 pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, request: Request<B>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let call = Call::of(parts.uri.path());
@@ -106,7 +106,7 @@ pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, requ
     }
 }
 
-/// `came` is set to the request's message, for whoever has to tell of it.
+/// Executes a call. `came` is set to the request's message, for the slow-request log.
 async fn carry_out(
     core: &Core,
     method: Method,
@@ -114,7 +114,7 @@ async fn carry_out(
     body: impl RequestBody,
     came: &mut Bytes,
 ) -> Result<Bytes, Status> {
-    // Held until it is carried out.
+    // Reserved until the request is executed.
     let mut held = Held::of(core, &parts.extensions);
     let received = tokio::time::timeout(intake::DEADLINE, receive(core, &mut held, body)).await;
     let message = received.unwrap_or_else(|_| Err(intake::too_slow()))?;
@@ -131,13 +131,13 @@ async fn carry_out(
     }
 }
 
-/// The token that a request brings.
+/// Returns the token of a request.
 pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     let token = headers.get("token").or_else(|| headers.get("authorization"))?;
     Some(token.to_str().unwrap_or_default().to_owned())
 }
 
-/// On whose behalf a request comes.
+/// Returns the identity of a request's caller.
 pub(crate) fn caller(core: &Core, parts: Parts) -> Result<Caller, Status> {
     if !core.machine.auth(|auth| auth.enabled) {
         return Ok(Caller::default());
@@ -150,29 +150,29 @@ fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|e| Status::internal(e.to_string()))
 }
 
-/// A message behind its prefix.
+/// Encodes a message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(PREFIX + message.encoded_len());
     frame_into(&mut bytes, message);
     bytes.freeze()
 }
 
-/// Adds a message behind its prefix.
+/// Appends a message with its prefix.
 pub(crate) fn frame_into(bytes: &mut BytesMut, message: &impl Message) {
     let length = message.encoded_len();
     bytes.reserve(PREFIX + length);
     prefix(bytes, length);
-    // There is room, so this does not fail.
+    // The capacity is sufficient, so this can't fail.
     let _ = message.encode(bytes);
 }
 
-/// Says that a message of this length follows.
+/// Appends the prefix of a message of this length.
 pub(crate) fn prefix(bytes: &mut BytesMut, length: usize) {
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
-/// The one message of a call.
+/// Receives the only message of a call.
 async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Result<Bytes, Status> {
     let limit = crate::grpc::decoding_limit(core);
     let mut bytes = Bytes::new();
@@ -201,14 +201,14 @@ async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Re
     }
 }
 
-/// What came in pieces, in one; the room grows with what is there, not with what was announced.
+/// Joins received chunks. The buffer grows with the received data, not with the announced length.
 fn joined(first: Bytes, more: &[u8]) -> Bytes {
     let mut whole = first.try_into_mut().unwrap_or_else(|first| BytesMut::from(first.as_ref()));
     whole.extend_from_slice(more);
     whole.freeze()
 }
 
-/// A message and the good end of a call.
+/// Body with one message and the status OK.
 struct Answer {
     message: Option<Bytes>,
     over: bool,

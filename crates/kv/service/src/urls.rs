@@ -1,4 +1,4 @@
-//! URLs as flags name them.
+//! Parses URLs in flags.
 
 use anyhow::{Context, Result, bail};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// An `http` or `https` URL with a host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
-    /// As given.
+    /// The text as given.
     pub text: String,
     pub secure: bool,
     pub host: String,
@@ -14,7 +14,7 @@ pub(crate) struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// The address to listen on, one of IPv4 if there is one, and the others that the host's name has.
+    /// Returns the address to listen on, preferably IPv4, and the other addresses of the host name.
     pub fn addresses(&self) -> Result<(SocketAddr, Vec<SocketAddr>)> {
         let target = (self.host.as_str(), self.port);
         let found = target.to_socket_addrs().with_context(|| format!("{} can't be resolved", self.text))?;
@@ -26,7 +26,7 @@ impl ServerUrl {
         Ok((first, others.collect()))
     }
 
-    /// The same with the port that was got.
+    /// Returns the URL with the bound port.
     pub fn with_port(&self, port: u16) -> String {
         let scheme = if self.secure { "https" } else { "http" };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -34,7 +34,7 @@ impl ServerUrl {
     }
 }
 
-/// Parses a comma-separated list; `flag` is for the message.
+/// Parses a comma-separated list. `flag` is used in the error text.
 pub(crate) fn parse(flag: &str, list: &str) -> Result<Vec<ServerUrl>> {
     list.split(',').filter(|url| !url.is_empty()).map(|text| parse_one(flag, text)).collect()
 }
@@ -53,7 +53,7 @@ fn parse_one(flag: &str, text: &str) -> Result<ServerUrl> {
     Ok(ServerUrl { text: text.trim_end_matches('/').to_owned(), secure, host, port })
 }
 
-/// Parses `name=url,name=url`: the peer URLs of each name, in order of names.
+/// Parses `name=url,name=url`. Returns the peer URLs of each name, in the order of the list.
 pub(crate) fn parse_cluster(list: &str) -> Result<Vec<(String, Vec<String>)>> {
     let mut members: Vec<(String, Vec<String>)> = Vec::new();
     for item in list.split(',').filter(|item| !item.is_empty()) {

@@ -1,4 +1,4 @@
-//! Users and roles.
+//! The Auth service: users and roles.
 
 use crate::core::{Core, status};
 use crate::tokens;
@@ -11,12 +11,12 @@ use rand::distr::Alphanumeric;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The Auth service.
+/// Implements etcd's Auth service.
 pub(crate) struct Auth(pub Arc<Core>);
 
-/// How often a password is looked at while users and roles change.
+/// Maximum number of password checks while users and roles change concurrently.
 const ATTEMPTS: usize = 10;
-/// Letters and digits of a simple token.
+/// Length of a simple token's secret in characters.
 const SECRET: usize = 32;
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -36,7 +36,7 @@ impl Auth {
         self.0.passwords.hash(password).await.map_err(status)
     }
 
-    /// Compares a password with the stored one: the revision of users and roles as of which it fits.
+    /// Verifies a password. Returns the auth revision at which it was valid.
     async fn password_fits(&self, name: &str, password: &str) -> Result<u64, Status> {
         self.0.read_barrier().await?;
         let stored = self.0.machine.auth(|auth| {
@@ -53,7 +53,7 @@ impl Auth {
         if fits { Ok(revision) } else { Err(refused(AuthError::Failed)) }
     }
 
-    /// A token for a user; a simple one becomes known to all members.
+    /// Issues a token. A simple token is replicated to all members.
     async fn token(&self, user: &str, auth_revision: u64) -> Result<String, Refusal> {
         if let Some(jwt) = &self.0.jwt {
             return jwt.sign(user, auth_revision);
@@ -110,7 +110,7 @@ impl auth_server::Auth for Auth {
             attempts += 1;
             let revision = self.password_fits(&name, &password).await?;
             match self.token(&name, revision).await {
-                // Users or roles changed meanwhile, perhaps this one's password.
+                // Users or roles have changed, possibly this user's password.
                 Err(Refusal::OldAuthRevision) if attempts < ATTEMPTS => {}
                 Err(refusal) => return Err(status(refusal)),
                 Ok(token) => return Ok(Response::new(AuthenticateResponse { header: self.0.header(), token })),

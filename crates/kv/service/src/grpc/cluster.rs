@@ -1,7 +1,8 @@
-//! Members: listed by everyone, changed by the leader.
+//! The Cluster service: every member lists the members, the leader changes them.
 //!
-//! The list is part of the state and changes in one command; what replication does follows it (`tasks`). So adding a member
-//! that is not started yet takes no vote away, and a member gets its own only when it has caught up.
+//! The list is part of the state and changes by one command. Raft's membership follows it (see
+//! `tasks`). So a member that was added but not started does not count for the quorum, and becomes
+//! a voter only when it has caught up.
 
 use crate::core::{Core, status};
 use crate::peer_access::{CLOSED, PeerAccess};
@@ -19,14 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// The Cluster service.
+/// Implements etcd's Cluster service.
 pub(crate) struct Cluster(pub Arc<Core>);
 
-/// Entries that a learner may be behind when it is promoted.
+/// Maximum number of entries by which a learner may lag behind when it is promoted.
 const IN_SYNC: u64 = 10;
-/// How long a member must have been reached for to count as healthy.
+/// Time that a member must have been reachable to count as healthy.
 const SETTLED: Duration = Duration::from_millis(500);
-/// For a member to answer that it is there.
+/// Timeout of a liveness check of a member.
 const ANSWERS: Duration = Duration::from_secs(1);
 
 impl Cluster {
@@ -88,7 +89,7 @@ impl cluster_server::Cluster for Cluster {
     }
 }
 
-/// Changes the membership; on the leader.
+/// Changes the membership; only valid on the leader.
 pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
     let (command, added) = match change {
         Change::Add(request) => {
@@ -125,7 +126,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
     }
 }
 
-/// The leader removes itself: somebody else leads first, and does it.
+/// Transfers leadership before the leader is removed. The next leader executes the removal.
 async fn leave(core: &Core) -> Result<Changed, Refusal> {
     let status = core.node.status();
     let others = status.voters.iter().filter(|id| **id != core.identity.member);
@@ -133,10 +134,10 @@ async fn leave(core: &Core) -> Result<Changed, Refusal> {
     let Some(best) = best else { return Err(Refusal::NotEnoughMembers) };
     let moved = core.node.transfer(best, Duration::from_secs(5)).await;
     match moved {
-        // The new leader is asked next, whoever it is.
+        // The caller sends the request to the new leader.
         Ok(()) | Err(NodeError::NotLeader) => Err(Refusal::LeaderChanged),
         Err(error) => {
-            tracing::warn!(%error, "leadership can't be given away before leaving");
+            tracing::warn!(%error, "transferring leadership before the removal of this member failed");
             Err(Refusal::TimedOut)
         }
     }
@@ -147,7 +148,7 @@ fn known(core: &Core, id: u64) -> Result<(), Refusal> {
 }
 
 fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), Refusal> {
-    // Nothing would prove that the member is there.
+    // Without TLS a peer can't prove its membership.
     let safe = |url: &urls::ServerUrl| url.secure || core.bounds.insecure_members;
     let fine = |url: &String| matches!(urls::parse("peer-urls", url).as_deref(), Ok([url]) if safe(url));
     let fine = !peer_urls.is_empty() && peer_urls.iter().all(fine);
@@ -158,13 +159,14 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal
     check_urls(core, &request.peer_ur_ls)?;
     let mut peer_ur_ls = request.peer_ur_ls.clone();
     peer_ur_ls.sort();
-    // The same URLs may come again, and are another member then.
+    // A removed member's URLs may be used again for a new member, so the ID contains a random
+    // number.
     let salt = format!("{:x}{:x}", core.identity.cluster, rand::random::<u64>());
     let id = crate::bootstrap::member_id(&peer_ur_ls, &salt);
     Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
 }
 
-/// Whether a voter is reached; the leader itself always is.
+/// Returns whether a voter is reachable. The leader itself always is.
 fn healthy(core: &Core, id: u64) -> bool {
     id == core.identity.member
         || core
@@ -174,26 +176,26 @@ fn healthy(core: &Core, id: u64) -> bool {
             .is_some_and(|since| since.elapsed() >= SETTLED)
 }
 
-/// The voters that are reached, and answer now: who is gone since a moment may still count as reached.
+/// Returns the voters that respond now. A voter that has just failed may still count as reachable.
 async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
     let reached = voters.iter().map(|member| member.id).filter(|id| healthy(core, *id));
     let asked = reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
     futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// Refuses what would leave too few live voters to go on.
+/// Rejects a change that would leave too few live voters.
 async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
     let voters: Vec<Member> = voters.into_iter().filter(|member| !member.is_learner).collect();
     if !core.bounds.strict_reconfig {
-        // The last voter stays: nobody would be there to remove it.
+        // The last voter can't be removed: no member would be left to commit it.
         let last = leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving);
         return if last { Err(Refusal::NotEnoughMembers) } else { Ok(()) };
     }
     let live = live(core, &voters).await;
     match leaving {
         None => {
-            // A member that was added and has never started counts as not there.
+            // A member that was added and never started does not count as live.
             let all = voters.iter().all(|member| !member.name.is_empty() && live.contains(&member.id));
             if voters.len() > 1 && !all { Err(Refusal::Unhealthy) } else { Ok(()) }
         }

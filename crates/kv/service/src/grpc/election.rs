@@ -1,4 +1,4 @@
-//! Elections.
+//! The Election service.
 
 use super::{kv, session};
 use crate::core::Core;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// The Election service.
+/// Implements etcd's Election service.
 pub(crate) struct Election(pub Arc<Core>);
 
-/// Carries `op` out while the leadership is still there.
+/// Returns a transaction that executes `op` only while the leadership holds.
 fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
     let still = Compare {
         result: CompareResult::Equal.into(),

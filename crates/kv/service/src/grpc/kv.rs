@@ -1,4 +1,4 @@
-//! Keys and values.
+//! The KV service.
 
 use crate::core::{Core, status};
 use crate::unary;
@@ -15,7 +15,7 @@ use proto_etcd::etcdserverpb::{
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The KV service.
+/// Implements etcd's KV service.
 pub(crate) struct Kv(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -28,7 +28,7 @@ fn unexpected() -> Status {
     Status::internal("the answer does not fit the request")
 }
 
-/// Reads keys for whoever is allowed to.
+/// Executes a range request after a permission check.
 pub(crate) async fn range(
     core: &Core,
     caller: &kv_machine::Caller,
@@ -40,13 +40,14 @@ pub(crate) async fn range(
         core.read_barrier().await?;
     }
     let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
-    // Rights may have changed while it waited.
+    // The permissions may have changed during the wait.
     core.machine.check_range(caller, request).map_err(status)?;
     answer.header = core.header_at(revision);
     Ok(answer)
 }
 
-/// As `range`, with the answer ready to be sent: pairs go out as they are stored.
+/// Executes a range request and returns the encoded response. The stored pairs are copied without
+/// decoding.
 pub(crate) async fn encoded_range(
     core: &Core,
     caller: &kv_machine::Caller,
@@ -63,7 +64,7 @@ pub(crate) async fn encoded_range(
         answer.header = core.header_at(revision);
         return Ok(unary::framed(&answer));
     };
-    // Rights may have changed while it waited.
+    // The permissions may have changed during the wait.
     core.machine.check_range(caller, request).map_err(status)?;
     let head =
         RangeResponse { header: core.header_at(found.revision), kvs: Vec::new(), more: found.more, count: found.count };
@@ -72,7 +73,7 @@ pub(crate) async fn encoded_range(
     let length = head.encoded_len() + pairs;
     let mut bytes = BytesMut::with_capacity(length + 5);
     unary::prefix(&mut bytes, length);
-    // There is room, so this does not fail.
+    // The capacity is sufficient, so this can't fail.
     let _ = head.encode(&mut bytes);
     for record in &found.records {
         encoding::encode_key(KVS, encoding::WireType::LengthDelimited, &mut bytes);
@@ -85,7 +86,7 @@ pub(crate) async fn encoded_range(
 /// Number of the field `kvs` in a `RangeResponse`.
 const KVS: u32 = 2;
 
-/// Whether every operation of every branch only reads.
+/// Returns whether every operation of every branch is a read.
 fn only_reads(request: &TxnRequest) -> bool {
     request.success.iter().chain(&request.failure).all(|op| match &op.request {
         Some(Op::RequestRange(_)) => true,
@@ -101,7 +102,7 @@ fn all_serializable(request: &TxnRequest) -> bool {
     })
 }
 
-/// Carries out a transaction.
+/// Executes a transaction.
 pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRequest) -> Result<TxnResponse, Status> {
     let mut op = Op::RequestTxn(request);
     check_request(&op, core.machine.limits()).map_err(of_store)?;
@@ -114,7 +115,7 @@ pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRe
             core.read_barrier().await?;
         }
         let mut answer = core.store().read_txn(&request).map_err(of_store)?;
-        // Rights may have changed while it waited.
+        // The permissions may have changed during the wait.
         core.machine.check_txn(caller, &request).map_err(status)?;
         let revision = answer.header.map_or(0, |header| header.revision);
         answer.header = core.header_at(revision);
@@ -127,7 +128,7 @@ pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRe
     }
 }
 
-/// Puts a key.
+/// Executes a put.
 pub(crate) async fn put(core: &Core, caller: &kv_machine::Caller, request: PutRequest) -> Result<PutResponse, Status> {
     core.not_for_learners()?;
     check_put(&request).map_err(of_store)?;
@@ -137,7 +138,7 @@ pub(crate) async fn put(core: &Core, caller: &kv_machine::Caller, request: PutRe
     }
 }
 
-/// Deletes keys.
+/// Executes a range deletion.
 pub(crate) async fn delete_range(
     core: &Core,
     caller: &kv_machine::Caller,

@@ -1,4 +1,4 @@
-//! Leases.
+//! The Lease service.
 
 use super::session;
 use crate::core::{Core, status};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The Lease service.
+/// Implements etcd's Lease service.
 pub(crate) struct Lease(pub Arc<Core>);
 
 #[tonic::async_trait]
@@ -52,7 +52,7 @@ impl lease_server::Lease for Lease {
         &self,
         _: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        // The others are answered by `keep_alive`.
+        // Uncompressed streams are handled by `keep_alive`.
         Err(Status::unimplemented("compressed messages are not taken"))
     }
 
@@ -90,10 +90,10 @@ impl lease_server::Lease for Lease {
     }
 }
 
-/// Where leases are kept alive.
+/// Path of the keep-alive RPC.
 pub(crate) const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// Answers a stream of renewals.
+/// Handles a stream of keep-alive requests.
 pub(crate) fn keep_alive<B: RequestBody>(
     core: &Arc<Core>,
     request: http::Request<B>,
@@ -137,13 +137,13 @@ async fn renew_all<B: RequestBody>(
     }
 }
 
-/// Renews a lease: who keeps keys alive needs the right to write them, at each renewal.
+/// Renews a lease. The caller needs write permission for the lease's keys at each renewal.
 async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, Refusal> {
     core.machine.check_lease(&caller.current(core)?, id, Access::Write)?;
     questions::renew(core, id).await
 }
 
-/// What only the leader can answer.
+/// Handles a request that only the leader can serve.
 pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
     if !core.node.leads_for_certain() {
         return None;

@@ -1,4 +1,4 @@
-//! Locks.
+//! The Lock service.
 
 use super::session;
 use crate::core::Core;
@@ -8,7 +8,7 @@ use proto_etcd::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockRespo
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The Lock service.
+/// Implements etcd's Lock service.
 pub(crate) struct Lock(pub Arc<Core>);
 
 #[tonic::async_trait]

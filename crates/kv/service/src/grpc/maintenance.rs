@@ -1,4 +1,4 @@
-//! What operators ask of one member.
+//! The Maintenance service: requests of operators to one member.
 
 use crate::core::{Core, status};
 use crate::corruption::{self, Hashed};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// The Maintenance service.
+/// Implements etcd's Maintenance service.
 pub(crate) struct Maintenance(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -67,7 +67,7 @@ impl maintenance_server::Maintenance for Maintenance {
         }))
     }
 
-    /// Space is given back while serving: there is nothing to stop for.
+    /// Defragments without interrupting the service.
     async fn defragment(&self, request: Request<DefragmentRequest>) -> Answer<DefragmentResponse> {
         self.admin(&request)?;
         self.0.machine.give_back().await.map_err(|e| Status::internal(e.to_string()))?;
@@ -116,7 +116,7 @@ impl maintenance_server::Maintenance for Maintenance {
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Answer<DowngradeResponse> {
         self.admin(&request)?;
         let (action, target) = (request.get_ref().action(), target(&request.get_ref().version));
-        // etcd looks at the version before it asks the others.
+        // etcd checks the version before it asks the other members.
         let target = match action {
             DowngradeAction::Cancel => None,
             _ => Some(target.ok_or(Refusal::BadDowngradeVersion).map_err(status)?),
@@ -130,15 +130,15 @@ impl maintenance_server::Maintenance for Maintenance {
     }
 }
 
-/// Major and minor number of a version; a patch and what is behind it are left out.
+/// Parses major and minor number of a version. A patch number and suffixes are ignored.
 fn target(version: &str) -> Option<(u64, u64)> {
     let mut numbers = version.split(['-', '+']).next()?.split('.').map(|number| number.parse::<u64>().ok());
     let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next());
     (patch != Some(None) && numbers.next().is_none()).then_some((major, minor))
 }
 
-/// The version before this one would do for etcd. No older version reads these folders, so that it can be asked for but not
-/// begun.
+/// Returns whether a downgrade may be validated: for etcd, to the version before this one. No older
+/// version can read these data directories, so a downgrade can be validated but not enabled.
 fn may_downgrade(action: DowngradeAction, target: (u64, u64)) -> bool {
     let (major, minor) = self::target(API_VERSION).unwrap_or_default();
     action == DowngradeAction::Validate && Some(target.1) == minor.checked_sub(1) && target.0 == major

@@ -1,4 +1,4 @@
-//! What locks and elections share: leases of their own, and waiting for one's turn.
+//! Shared parts of locks and elections: session leases and queues.
 
 use super::kv;
 use crate::core::{Core, status};
@@ -15,10 +15,10 @@ use proto_etcd::mvccpb::KeyValue;
 use rand::Rng;
 use tonic::Status;
 
-/// Seconds that a lease lives if the caller brings none.
+/// TTL in seconds of a lease that the service grants itself.
 const SESSION_TTL: i64 = 60;
 
-/// A lease request with an identifier, and with no less time than a lease may have.
+/// Completes a lease request with an ID and the minimum TTL.
 pub(crate) fn with_identifier(core: &Core, mut request: LeaseGrantRequest) -> LeaseGrantRequest {
     if request.id == 0 {
         request.id = rand::rng().random_range(1..i64::MAX);
@@ -27,7 +27,7 @@ pub(crate) fn with_identifier(core: &Core, mut request: LeaseGrantRequest) -> Le
     request
 }
 
-/// The caller's lease, or a new one.
+/// Returns the caller's lease, or grants a new one.
 pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i64, Status> {
     if lease != 0 {
         return Ok(lease);
@@ -43,12 +43,12 @@ fn op(request: Op) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// The key that stands for a lease in a queue.
+/// Returns the key of a lease in a queue.
 fn place(name: &[u8], lease: i64) -> Bytes {
     [name, format!("/{lease:x}").as_bytes()].concat().into()
 }
 
-/// The end of the interval of keys that begin so.
+/// Returns the end of the range of keys with this prefix.
 pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -60,12 +60,12 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::from_static(&[0])
 }
 
-/// `name/`, which all places in a queue begin with.
+/// Returns `name/`, the prefix of all keys in a queue.
 pub(crate) fn queue(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// A place in the queue: the key and its creation revision.
+/// Adds a key to the queue. Returns it with its create revision.
 pub(crate) async fn enqueue(
     core: &Core,
     caller: &Caller,
@@ -102,13 +102,14 @@ pub(crate) async fn enqueue(
     }
 }
 
-/// Deletes a place in the queue.
+/// Deletes a key from the queue.
 pub(crate) async fn leave(core: &Core, caller: &Caller, key: Bytes) -> Result<(), Status> {
     let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
     core.submit(caller, Command::DeleteRange(request)).await.map(drop)
 }
 
-/// Returns when nobody is before `created` in the queue. Fails when one's own place is gone.
+/// Waits until no key in the queue is older than `created`. Returns an error if the caller's own
+/// key was deleted.
 pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes, created: i64) -> Result<(), Status> {
     let prefix = queue(name);
     let mut revisions = core.store().revisions();
@@ -126,7 +127,7 @@ pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes,
         let own = RangeRequest { key: key.clone(), serializable: true, ..RangeRequest::default() };
         let mine = kv::range(core, caller, &own).await?.kvs;
         if mine.first().is_none_or(|kv| kv.create_revision != created) {
-            // The lease ended while it waited.
+            // The lease expired during the wait.
             return Err(status(Refusal::LeaseNotFound));
         }
         if earlier.is_empty() {
@@ -140,7 +141,7 @@ pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes,
     }
 }
 
-/// The first in the queue.
+/// Returns the oldest key in the queue.
 pub(crate) async fn first(core: &Core, caller: &Caller, name: &[u8]) -> Result<Option<KeyValue>, Status> {
     let prefix = queue(name);
     let request = RangeRequest {

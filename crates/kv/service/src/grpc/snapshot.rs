@@ -1,4 +1,4 @@
-//! The stream of a backend file.
+//! The Snapshot RPC: streams the state as a bbolt file.
 
 use crate::core::Core;
 use crate::settings::API_VERSION;
@@ -12,7 +12,7 @@ use tonic::Status;
 
 const CHUNK: usize = 64 << 10;
 
-/// The state in etcd's file format, with its hash.
+/// Streams the state in etcd's file format, followed by its hash.
 pub(crate) async fn stream(core: &Arc<Core>) -> Result<ReceiverStream<Result<SnapshotResponse, Status>>, Status> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let failed = |reason: String| Status::internal(format!("the snapshot can't be made: {reason}"));
@@ -38,7 +38,7 @@ pub(crate) async fn stream(core: &Arc<Core>) -> Result<ReceiverStream<Result<Sna
             Ok(())
         });
         if let Err(reason) = sent {
-            // If the client is gone, nobody needs to know.
+            // The client may have closed the stream.
             let _ = sender.blocking_send(Err(Status::internal(format!("the snapshot can't be made: {reason}"))));
         }
         let _ = std::fs::remove_file(&path);

@@ -1,4 +1,4 @@
-//! Watches.
+//! The Watch service.
 
 use super::watch_stream::WatchStream;
 use crate::core::Core;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tonic::body::Body;
 use tonic::{Status, Streaming};
 
-/// Where a stream of watches is asked for.
+/// Path of the watch RPC.
 pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Answers a stream of watches.
+/// Handles a watch stream.
 pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Result<Response<Body>, Status> {
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
@@ -26,7 +26,7 @@ pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Re
     Ok(streams::response(|answers| WatchStream::new(core, caller, answers).run(requests)))
 }
 
-/// The Watch service as the framework has it: for what is refused.
+/// tonic's Watch service. It only rejects compressed streams.
 pub(crate) struct Watch;
 
 #[tonic::async_trait]

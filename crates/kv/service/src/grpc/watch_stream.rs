@@ -1,7 +1,8 @@
-//! One stream of watches.
+//! One watch stream.
 //!
-//! A watcher is joined to the hub, or behind and read on from history here. Everything for a watcher passes through here
-//! in order, so that nothing is repeated, left out or out of place.
+//! A watcher is either synced (it receives events from the hub) or unsynced (it still reads
+//! history). All messages of a watcher pass through this task in order, so that no event is
+//! duplicated, lost or reordered.
 
 use crate::core::{Core, status};
 use crate::stream_caller::StreamCaller;
@@ -22,52 +23,52 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
-/// Identifier of no watcher in particular.
+/// Watch ID of a response that concerns no particular watcher.
 const NONE: i64 = -1;
-/// Revisions read from history at once.
+/// Maximum number of revisions per read of history.
 const BATCH: usize = 500;
-/// A chunk is sent at this size.
+/// Size in bytes at which a chunk is sent.
 const CHUNK: usize = 64 << 10;
-/// Messages of the hub whose answers go out together.
+/// Maximum number of hub messages whose responses are sent together.
 const TOGETHER: usize = 64;
-/// Numbers of fields in a `WatchResponse`, an `Event`.
+/// Field numbers of `WatchResponse` and `Event`.
 const HEADER: u32 = 1;
 const WATCH_ID: u32 = 2;
 const EVENTS: u32 = 11;
-/// Room for a watcher's number as a field.
+/// Maximum encoded size of a watch ID.
 const ID: usize = 11;
 const TYPE: u32 = 1;
 const KV: u32 = 2;
 
 struct Watching {
     watcher: Watcher,
-    /// It has been told everything before this revision.
+    /// The watcher has received all events before this revision.
     next: i64,
     prev_kv: bool,
     fragment: bool,
 }
 
-/// A stream of watches.
+/// State of a watch stream.
 pub(crate) struct WatchStream {
     core: Arc<Core>,
     caller: StreamCaller,
-    /// Changes of users, roles and the switch.
+    /// Receives changes of users, roles and the auth status.
     rights: tokio::sync::watch::Receiver<u64>,
     hub: HubHandle,
     answers: Answers,
-    /// Messages that are not sent yet; never any while something else is waited for.
+    /// Encoded responses that are not sent yet. Always empty while the stream waits.
     out: BytesMut,
     watchers: BTreeMap<i64, Watching>,
-    /// Those that are not joined to the hub.
+    /// Unsynced watchers.
     behind: BTreeSet<i64>,
-    /// Those that are told from time to time how far they are.
+    /// Watchers that requested progress notifications.
     wants_progress: BTreeSet<i64>,
     next_id: i64,
     progress_asked: bool,
     next_progress: Instant,
 }
 
-/// How the stream ends before its time.
+/// An error ends the stream.
 type Step = Result<(), Status>;
 
 impl WatchStream {
@@ -116,7 +117,7 @@ impl WatchStream {
                     self.periodic_progress().await;
                     Ok(())
                 }
-                // Clients go on with another member.
+                // The client reconnects to another member.
                 () = &mut end => Err(status(Refusal::Stopped)),
             };
             if self.progress_asked && step.is_ok() {
@@ -147,7 +148,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles a message of the hub and those that wait behind it, which go out together.
+    /// Handles a message of the hub and those queued behind it. Their responses are sent together.
     async fn inbound_and_more(&mut self, first: Inbound) {
         self.inbound(first).await;
         for _ in 1..TOGETHER {
@@ -207,7 +208,7 @@ impl WatchStream {
         self.core.machine.check_range(caller, &range)
     }
 
-    /// Ends the watchers whose keys the user may not read any more.
+    /// Cancels watchers whose keys the user may no longer read.
     async fn judge_again(&mut self) {
         self.rights.mark_unchanged();
         let user = self.caller.user();
@@ -226,7 +227,8 @@ impl WatchStream {
         }
     }
 
-    /// Judges before anything is sent: rights that changed before an event was made count for it.
+    /// Checks permissions again before events are sent: a change of permissions applies to all
+    /// later events.
     async fn judge_if_changed(&mut self) {
         if self.rights.has_changed().unwrap_or(false) {
             self.judge_again().await;
@@ -260,7 +262,7 @@ impl WatchStream {
         self.send(WatchResponse { header, watch_id: id, canceled: true, ..WatchResponse::default() }).await;
     }
 
-    /// A watcher is gone. False: there was none.
+    /// Removes a watcher. Returns whether it existed.
     fn forget(&mut self, id: i64) -> bool {
         self.behind.remove(&id);
         self.wants_progress.remove(&id);
@@ -280,7 +282,7 @@ impl WatchStream {
         }
     }
 
-    /// Tells watchers of the same events; what is the same for all of them is encoded once.
+    /// Sends events to watchers. The part that is equal for all of them is encoded once.
     async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
         let mut head = BytesMut::new();
         field(&mut head, HEADER, self.core.header_at(revision).unwrap_or_default().encode_to_vec().as_slice());
@@ -291,7 +293,7 @@ impl WatchStream {
         self.out.reserve((watches.len() * (PREFIX + head.len() + ID + tail.len())).min(CHUNK));
         for watch in watches {
             let Some(watching) = self.watchers.get_mut(watch) else { continue };
-            // A watcher from the future leaves out what comes before it.
+            // A watcher that starts at a future revision skips earlier events.
             if revision < watching.next {
                 continue;
             }
@@ -311,7 +313,7 @@ impl WatchStream {
         }
     }
 
-    /// One batch of history for each watcher that is behind.
+    /// Reads one batch of history for each unsynced watcher.
     async fn catch_up(&mut self) -> Step {
         self.judge_if_changed().await;
         for id in self.behind.clone() {
@@ -321,7 +323,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Joins a watcher to the hub, or tells it a batch of history.
+    /// Marks a watcher as synced and joins it to the hub, or sends it a batch of history.
     async fn advance(&mut self, id: i64) -> Step {
         let Some(watching) = self.watchers.get_mut(&id) else { return Ok(()) };
         if watching.next < self.core.store().compacted() {
@@ -378,7 +380,7 @@ impl WatchStream {
         mvccpb::Event { r#type: kind.into(), kv: Some(event.kv.clone()), prev_kv: previous }
     }
 
-    /// Splits what is larger than a request may be.
+    /// Sends a response in fragments of at most the maximum request size.
     async fn fragments(&mut self, response: WatchResponse) {
         let mut events = response.events.into_iter().peekable();
         while events.peek().is_some() {
@@ -406,7 +408,7 @@ impl WatchStream {
         }
     }
 
-    /// Tells how far all watchers are, once none is behind.
+    /// Sends a progress notification for the whole stream, once all watchers are synced.
     async fn answer_progress(&mut self) {
         if !self.behind.is_empty() {
             return;
@@ -420,7 +422,8 @@ impl WatchStream {
         self.send(WatchResponse { header, watch_id: NONE, ..WatchResponse::default() }).await;
     }
 
-    /// Passes on what waits; returns the revision up to which joined watchers have been told then.
+    /// Handles queued messages. Returns the revision up to which synced watchers have received all
+    /// events.
     async fn drain(&mut self) -> i64 {
         let sent = self.hub.sent();
         while let Some(inbound) = self.hub.try_next() {
@@ -436,7 +439,8 @@ fn field(out: &mut BytesMut, number: u32, content: &[u8]) {
     out.put_slice(content);
 }
 
-/// An event as a field of a `WatchResponse`, without what was before: the pair is as it is stored.
+/// Encodes an event as a field of a `WatchResponse`, without the previous value. The pair is copied
+/// as it is stored.
 fn encode_event(out: &mut BytesMut, event: &Event) {
     let mut body = BytesMut::with_capacity(event.record.len() + 16);
     if event.mark.dead() {
@@ -446,7 +450,7 @@ fn encode_event(out: &mut BytesMut, event: &Event) {
     field(out, EVENTS, &body);
 }
 
-/// A watcher's number as a field; 0 is left out, as everywhere.
+/// Encodes a watch ID as a field. 0 is omitted, as proto3 requires.
 fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
     if id == 0 {
         return &[];
@@ -457,13 +461,13 @@ fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
     room.get(..room.len() - left).unwrap_or_default()
 }
 
-/// A refusal as etcd names it where it ends a watcher.
+/// Formats the error of a cancelled watcher like etcd.
 fn reason(refusal: Refusal) -> String {
     let status = status(refusal);
     format!("rpc error: code = {} desc = {}", go_code(status.code()), status.message())
 }
 
-/// A code as Go prints it.
+/// Returns the name of a code in Go.
 fn go_code(code: tonic::Code) -> &'static str {
     match code {
         tonic::Code::PermissionDenied => "PermissionDenied",

@@ -1,15 +1,16 @@
-//! gRPC calls by method: begun, ended, with which code, after how long.
+//! Metrics of gRPC calls by method: started, handled by code, duration.
 
 use super::page::Page;
 use kv_raft::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A method, by its place in `METHODS`; one past the end: unknown.
+/// Index of a method in `METHODS`; the last one stands for unknown methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call(usize);
 
-/// The methods of etcd's API, the frequent ones first. Names come from outside: what is not known is counted together.
+/// Methods of etcd's API, the frequent ones first. Unknown names are counted together, because
+/// clients choose them.
 const METHODS: [&str; 49] = [
     "/etcdserverpb.KV/Range",
     "/etcdserverpb.KV/Put",
@@ -62,7 +63,7 @@ const METHODS: [&str; 49] = [
     "/unknown/unknown",
 ];
 
-/// As Go's library names them in labels, by number.
+/// Names of the codes in Go's library, by number.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -83,17 +84,17 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// Upper bounds of a call's time, in seconds.
+/// Upper bounds of a call's duration, in seconds.
 const TIMES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The calls of a method.
+/// Counters of one method.
 struct Calls {
     started: AtomicU64,
     handled: [AtomicU64; CODES.len()],
     took: Histogram,
 }
 
-/// Calls, by method.
+/// Counters of all methods.
 pub(super) struct AllCalls(Box<[Calls]>);
 
 impl Default for AllCalls {
@@ -108,17 +109,17 @@ impl Default for AllCalls {
 }
 
 impl Call {
-    /// The method with this path.
+    /// Returns the method with this path.
     pub fn of(path: &str) -> Call {
         Call(METHODS.iter().position(|method| *method == path).unwrap_or(METHODS.len() - 1))
     }
 
-    /// Its path.
+    /// Returns the path of the method.
     pub fn path(self) -> &'static str {
         METHODS.get(self.0).copied().unwrap_or_default()
     }
 
-    /// Which of the sides sends more than one message, as Go's library names it in labels.
+    /// Returns the kind of streaming, named like in Go's library.
     pub fn kind(self) -> &'static str {
         match self.path() {
             "/etcdserverpb.Watch/Watch" | "/etcdserverpb.Lease/LeaseKeepAlive" => "bidi_stream",
@@ -127,7 +128,7 @@ impl Call {
         }
     }
 
-    /// Whether it is answered as soon as it can be: it does not wait for something to happen.
+    /// Returns whether the method responds as soon as possible, without waiting for an event.
     pub fn is_prompt(self) -> bool {
         let waits = matches!(self.path(), "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign");
         self.kind() == "unary" && !waits
@@ -154,7 +155,7 @@ impl AllCalls {
         calls.took.observe(took);
     }
 
-    /// `detailed`: with the time that calls took.
+    /// Writes the metrics. `detailed` includes durations.
     pub fn write(&self, page: &mut Page, detailed: bool) {
         let used = || {
             let all = self.0.iter().enumerate().map(|(at, calls)| (Call(at).labels(), calls));

@@ -1,18 +1,18 @@
-//! The text that Prometheus reads.
+//! Prometheus' text format.
 
 use kv_raft::Histogram;
 use std::fmt::Write;
 
-/// A page as far as it is written.
+/// A page under construction.
 pub(super) struct Page(pub String);
 
 impl Page {
     pub fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string can't fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A line with labels; none: without.
+    /// Writes a line. Empty labels are omitted.
     pub fn labelled(&mut self, name: &str, labels: &str, value: f64) {
         let _ = match labels {
             "" => writeln!(self.0, "{name} {value}"),
@@ -30,7 +30,7 @@ impl Page {
         self.labelled(name, "", value);
     }
 
-    /// A gauge that is 1 and says something by its label.
+    /// Writes a gauge of value 1 whose label carries the information.
     pub fn fact(&mut self, name: &str, help: &str, label: &str, value: &str) {
         self.head(name, help, "gauge");
         self.labelled(name, &format!("{label}=\"{value}\""), 1.0);
@@ -41,7 +41,7 @@ impl Page {
         self.buckets(name, "", histogram);
     }
 
-    /// The lines of a histogram.
+    /// Writes the lines of a histogram.
     pub fn buckets(&mut self, name: &str, labels: &str, histogram: &Histogram) {
         let comma = if labels.is_empty() { "" } else { "," };
         let bucket = format!("{name}_bucket");

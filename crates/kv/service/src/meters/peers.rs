@@ -1,4 +1,4 @@
-//! What goes between this member and the others.
+//! Metrics of the traffic between members.
 
 use super::page::Page;
 use kv_raft::{Directory, Histogram, Traffic};
@@ -12,7 +12,7 @@ fn load(value: &AtomicU64) -> u64 {
     value.load(Ordering::Relaxed)
 }
 
-/// Name, explanation, label, and what is counted.
+/// Name, help text, label and accessor.
 const COUNTERS: [Counter; 7] = [
     ("etcd_network_peer_sent_bytes_total", "Bytes sent to members.", "To", |t| load(&t.sent)),
     ("etcd_network_peer_received_bytes_total", "Bytes received from members.", "From", |t| load(&t.received)),

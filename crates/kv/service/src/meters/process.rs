@@ -1,8 +1,8 @@
-//! What the process takes, as every client library for Prometheus tells it.
+//! Process metrics, named like in Prometheus' client libraries.
 
 use super::page::Page;
 
-/// Parts of a second in which the kernel counts processor time, as it tells programs.
+/// Clock ticks per second in `/proc`.
 const TICKS: f64 = 100.0;
 const PAGE: f64 = 4096.0;
 
@@ -26,7 +26,7 @@ pub(super) fn write(page: &mut Page) {
     page.gauge("os_fd_limit", "Files that may be open.", most);
 }
 
-/// The first number in the line that begins with a name.
+/// Returns the first number of the line with this prefix.
 fn number_behind(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or_default()

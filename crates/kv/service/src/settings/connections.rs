@@ -7,36 +7,36 @@ use std::time::Duration;
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Connections {
-    /// Calls that a client's connection may have open at a time
+    /// Maximum number of concurrent streams per client connection
     #[arg(long, env = "ETCD_MAX_CONCURRENT_STREAMS", default_value_t = 20_000)]
     max_concurrent_streams: u32,
-    /// How often a client that says nothing is asked whether it is still there; 0: never
+    /// Interval of keep-alive pings on an idle client connection; 0: never
     #[arg(long, env = "ETCD_GRPC_KEEPALIVE_INTERVAL", default_value = "30s")]
     grpc_keepalive_interval: String,
-    /// How long its answer may take before its connection is closed; 0: it is not asked
+    /// Timeout of a keep-alive ping before the connection is closed; 0: no pings
     #[arg(long, env = "ETCD_GRPC_KEEPALIVE_TIMEOUT", default_value = "20s")]
     grpc_keepalive_timeout: String,
 }
 
-/// Certificates that a member makes for itself.
+/// Self-signed certificates.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct AutoTls {
-    /// Make a certificate for clients, where none is given: in DATA/fixtures/client
+    /// Create a self-signed certificate for clients if none is given, in DATA/fixtures/client
     #[arg(long, env = "ETCD_AUTO_TLS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub auto_tls: bool,
-    /// The same for other members: in DATA/fixtures/peer
+    /// Create a self-signed certificate for peers if none is given, in DATA/fixtures/peer
     #[arg(long, env = "ETCD_PEER_AUTO_TLS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub peer_auto_tls: bool,
-    /// Years that such certificates are valid
+    /// Validity of self-signed certificates in years
     #[arg(long, env = "ETCD_SELF_SIGNED_CERT_VALIDITY", default_value_t = 1)]
     pub self_signed_cert_validity: u32,
 }
 
-/// What a client's connection may do, and when it is taken for dead.
+/// Limits of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connected {
     pub streams: u32,
-    /// How often it is asked, and how long it may take to answer.
+    /// Interval and timeout of keep-alive pings.
     pub pings: Option<(Duration, Duration)>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Connected {
 }
 
 impl Connections {
-    /// What they say.
+    /// Parses the flags.
     pub fn connected(&self) -> Result<Connected> {
         let second = Duration::from_secs(1);
         let interval = duration("grpc-keepalive-interval", &self.grpc_keepalive_interval, second)?;

@@ -1,4 +1,4 @@
-//! Flags that ask for comparisons of the members' data.
+//! Flags of the corruption check.
 
 use super::time::duration;
 use crate::corruption::Checks;
@@ -21,10 +21,11 @@ const GATES: &[&str] = &[
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Corruption {
-    /// How often the leader compares the members' data, and raises the alarm CORRUPT for one that differs; 0: never
+    /// Interval at which the leader compares the members' data and raises the alarm CORRUPT for a
+    /// member that differs; 0: never
     #[arg(long, alias = "experimental-corrupt-check-time", env = "ETCD_CORRUPT_CHECK_TIME", default_value = "0s")]
     corrupt_check_time: String,
-    /// How often, with the feature gate CompactHashCheck, it does so after a compaction
+    /// Interval of the same check after compactions, with the feature gate CompactHashCheck
     #[arg(
         long,
         alias = "experimental-compact-hash-check-time",
@@ -32,20 +33,20 @@ pub(crate) struct Corruption {
         default_value = "1m"
     )]
     compact_hash_check_time: String,
-    /// Features to turn on or off: InitialCorruptCheck=true (compare this member's data with the others' before it
-    /// serves), CompactHashCheck=true; etcd's others mean nothing here
+    /// Features to turn on or off: InitialCorruptCheck=true (compare this member's data with the
+    /// others' before it serves), CompactHashCheck=true; etcd's other gates have no effect
     #[arg(long, env = "ETCD_FEATURE_GATES", default_value = "")]
     feature_gates: String,
-    /// As the feature gate InitialCorruptCheck
+    /// Same as the feature gate InitialCorruptCheck
     #[arg(long, env = "ETCD_EXPERIMENTAL_INITIAL_CORRUPT_CHECK", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     experimental_initial_corrupt_check: bool,
-    /// As the feature gate CompactHashCheck
+    /// Same as the feature gate CompactHashCheck
     #[arg(long, env = "ETCD_EXPERIMENTAL_COMPACT_HASH_CHECK_ENABLED", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     experimental_compact_hash_check_enabled: bool,
 }
 
 impl Corruption {
-    /// What they ask for.
+    /// Parses the flags.
     pub fn checks(&self) -> Result<Checks> {
         let second = Duration::from_secs(1);
         let every = duration("corrupt-check-time", &self.corrupt_check_time, second)?;
@@ -65,7 +66,8 @@ impl Corruption {
         })
     }
 
-    /// Whether a feature is turned on: what is said of it counts more than what is said of all.
+    /// Returns whether a feature is enabled. Its own setting takes precedence over that of all
+    /// features.
     fn gate(&self, wanted: &str) -> Result<bool> {
         let (mut all, mut this) = (false, None);
         for given in self.feature_gates.split(',').map(str::trim).filter(|given| !given.is_empty()) {

@@ -1,7 +1,8 @@
-//! `--config-file`: etcd's YAML, whose keys are the names of flags, with a section each for the TLS of clients and of members.
+//! `--config-file`: etcd's YAML. Keys are the names of flags; the TLS settings of clients and of
+//! peers have a section each.
 //!
-//! As with etcd, with such a file nothing else counts: neither other flags nor the environment. Unlike with etcd, a key that
-//! is no flag is refused.
+//! As in etcd, such a file replaces all other flags and the environment. Unlike in etcd, a key that
+//! is no flag is rejected.
 
 use super::{Flags, UPSTREAM_FLAGS};
 use anyhow::{Context, Result, bail};
@@ -11,9 +12,9 @@ use serde_yaml::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// More than any such file needs.
+/// Maximum size in bytes, far above that of any real file.
 const LONGEST: u64 = 1 << 20;
-/// Times, which etcd's files have in nanoseconds where they are numbers.
+/// Durations, which are nanoseconds in etcd's files if they are numbers.
 const TIMES: &[&str] = &[
     "compact-hash-check-time",
     "corrupt-check-time",
@@ -29,7 +30,7 @@ const TIMES: &[&str] = &[
     "watch-progress-notify-interval",
 ];
 
-/// The flags that a file stands for, and warnings about those in it that are not implemented.
+/// Loads a file as flags, with warnings about settings that are not implemented.
 pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
     let told = || format!("--config-file {}", path.display());
     let length = std::fs::metadata(path).with_context(told)?.len();
@@ -54,7 +55,7 @@ fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
     Ok((Flags::from_arg_matches(&matches)?, accepted.warnings))
 }
 
-/// A flag for each key.
+/// Converts each key to a flag.
 fn words(text: &str) -> Result<Vec<String>> {
     let mapping = match serde_yaml::from_str(text)? {
         Value::Mapping(mapping) => mapping,
@@ -74,7 +75,7 @@ fn words(text: &str) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// The TLS of clients or members.
+/// Converts a TLS section.
 fn secure(prefix: &str, section: &serde_yaml::Mapping, words: &mut Vec<String>) -> Result<()> {
     for (key, value) in section {
         let key = key.as_str().context("a key is no text")?;
@@ -94,7 +95,7 @@ fn word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
         Value::Number(number) if TIMES.contains(&flag) => format!("{number}ns"),
         _ => scalar(flag, value)?,
     };
-    // What is left empty is not given.
+    // An empty value means that the flag is not given.
     if !text.is_empty() {
         words.push(format!("--{flag}={text}"));
     }

@@ -1,9 +1,9 @@
-//! Times as flags have them.
+//! Parses durations in flags.
 
 use anyhow::{Result, bail};
 use std::time::Duration;
 
-/// Reads `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.
+/// Parses `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.
 pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duration> {
     if let Ok(count) = text.parse::<u32>() {
         return Ok(unit * count);

@@ -1,4 +1,4 @@
-//! Flags of etcd's that are known and not implemented.
+//! Flags of etcd that are not implemented.
 
 use anyhow::{Result, bail};
 use base_cli::{Unsupported, Verdict};
@@ -130,7 +130,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("v2-deprecation", "there is no v2 store"),
 ];
 
-/// Judges the environment variables of these flags, which etcd reads as well.
+/// Checks the environment variables of these flags, which etcd reads as well.
 pub(super) fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     for flag in UPSTREAM_FLAGS {
         let name = format!("ETCD_{}", flag.name.replace('-', "_").to_uppercase());

@@ -1,4 +1,4 @@
-//! Flags of etcd's about connections and files, seen from outside.
+//! etcd's flags about connections and files, tested from outside.
 
 use crate::member::{Member, free_port, refusal};
 use crate::pages::page;
@@ -15,14 +15,14 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-/// A connection that has said hello, and says nothing more.
+/// Opens a connection that sends the HTTP/2 preface and then stays silent.
 async fn silent(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     stream
 }
 
-/// The next frame: kind and payload; none: the connection has ended.
+/// Returns the next frame as kind and payload, or `None` if the connection has ended.
 async fn frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     let read = async {
         let mut head = [0; 9];
@@ -111,7 +111,7 @@ async fn members_with_certificates_of_their_own_find_each_other() {
         ];
         tokio::spawn(kv_service::run(Flags::try_parse_from(words).unwrap(), stop.clone()))
     });
-    // A member of two serves when both have agreed.
+    // A cluster of two serves only when both members run.
     for (name, _) in ports {
         until_there(&folder.path().join(format!("{name}.port"))).await;
     }

@@ -1,4 +1,4 @@
-//! Files that etcd made, restored: every pair is there, as etcd answered it.
+//! Restores files that etcd created and compares every pair with etcd's response.
 
 use crate::member::{Member, ends};
 use base64::Engine;
@@ -7,7 +7,7 @@ use proto_etcd::etcdserverpb::RangeRequest;
 use proto_etcd::etcdserverpb::kv_client::KvClient;
 use std::path::{Path, PathBuf};
 
-/// Where files made by etcd are, if they are there.
+/// Returns the directory of files created by etcd, if it exists.
 fn golden() -> Option<PathBuf> {
     let shared = std::env::var_os("IRONCLAD_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared"), PathBuf::from);
@@ -18,7 +18,7 @@ fn golden() -> Option<PathBuf> {
 /// Key, value, create revision, mod revision, version, lease.
 type Row = (Vec<u8>, Vec<u8>, i64, i64, i64, i64);
 
-/// What etcd answered for the same content; none: only what was made of it by others is known.
+/// Returns etcd's response for the same content, or `None` if none was recorded.
 fn recorded(path: &Path) -> Option<Vec<Row>> {
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let rows = answer["kvs"].as_array()?.iter().map(|kv| {

@@ -1,4 +1,4 @@
-//! Requests that nobody honest sends.
+//! Malicious requests.
 
 use crate::member::Member;
 use bytes::Bytes;
@@ -49,7 +49,7 @@ async fn a_message_over_the_limit_is_refused_as_go_does() {
     let stream = futures::stream::iter([request]).chain(futures::stream::pending());
     let mut answers = WatchClient::new(channel.clone()).watch(stream).await.unwrap().into_inner();
     too_large(&answers.message().await.unwrap_err());
-    // Over the request's limit, and not over the message's: etcd's own words.
+    // Above the limit of a request and below that of a message: etcd's own error text.
     let put = PutRequest { key: "k".into(), value: vec![b'x'; 1_600_000].into(), ..PutRequest::default() };
     let refused = KvClient::new(channel).put(put).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: request is too large"));
@@ -66,7 +66,7 @@ async fn connection(port: u16) -> http2::SendRequest<StreamBody<Parts>> {
     sender
 }
 
-/// A call with a message of a MiB of which a byte never comes.
+/// Starts a call with a message of 1 MiB whose last byte never arrives.
 async fn begin(
     sender: &mut http2::SendRequest<StreamBody<Parts>>,
     path: &str,
@@ -85,7 +85,7 @@ async fn begin(
     (part, Box::pin(async { answer.await.unwrap() }))
 }
 
-/// Code and text of how a call ends, for as long as that may take.
+/// Returns code and text of a call's status.
 async fn end(answer: Response<Incoming>) -> (String, String) {
     let mut ending = answer.headers().clone();
     if !ending.contains_key("grpc-status") {

@@ -1,4 +1,4 @@
-//! Giving leadership to another member.
+//! Leadership transfer between members.
 
 use crate::member::Member;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -20,7 +20,8 @@ async fn led(line: &mut MaintenanceClient<Channel>) -> StatusResponse {
     }
 }
 
-/// Each time somebody leads who has just been elected, and whom all others have just heard: openraft would not vote then.
+/// Every leader has just been elected and heard by all others: openraft alone would reject the
+/// votes.
 #[tokio::test(flavor = "multi_thread")]
 async fn five_members_hand_leadership_on_and_on() {
     let members = Member::cluster(&["a", "b", "c", "d", "e"], &["--election-timeout=2000"]).await;
@@ -40,7 +41,8 @@ async fn five_members_hand_leadership_on_and_on() {
         lines[at].move_leader(MoveLeaderRequest { target_id }).await.unwrap();
         let now = status(&mut lines[at]).await;
         assert_eq!(now.leader, target_id, "turn {turn}");
-        // Who has not heard of a leader yet does not know that it gives way: that can take a second election.
+        // A voter that has not heard from the leader yet rejects the transferee's vote, which can
+        // take a second election.
         let elections = now.raft_term - first.raft_term;
         assert!(elections <= 2 * (turn + 1), "turn {turn}: {elections} elections");
         leader = now.leader;

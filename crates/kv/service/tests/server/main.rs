@@ -1,4 +1,4 @@
-//! Whole members, started as the program starts them, and what clients see of them.
+//! Runs whole members, started like the program, and tests them as a client.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod flags;

@@ -1,4 +1,4 @@
-//! Members to test with.
+//! Members for tests.
 
 use base_task::CancellationToken;
 use clap::Parser;
@@ -9,19 +9,19 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-/// A port that nobody listens on just now.
+/// Returns a port that is free at the moment.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Runs a store with these flags until it ends by itself.
+/// Runs a store with these flags until it exits.
 pub async fn ends(flags: &[String]) -> anyhow::Result<()> {
     let words = std::iter::once("kvstore".to_owned()).chain(flags.iter().cloned());
     let run = kv_service::run(Flags::try_parse_from(words)?, CancellationToken::new());
     tokio::time::timeout(Duration::from_secs(30), run).await.expect("it ends by itself")
 }
 
-/// Why a store does not start with these flags, causes included.
+/// Returns the error, with its causes, with which a store rejects these flags.
 pub async fn refusal(more: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let flags = flags(&folder, "a", free_port(), more);
@@ -51,23 +51,23 @@ fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> 
 
 /// A running member.
 pub struct Member {
-    /// Where clients are served.
+    /// Client port.
     pub port: u16,
-    /// Where members are served.
+    /// Peer port.
     pub peer: u16,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
-    /// Where its data are, below `data`.
+    /// Temporary directory; the data are below `data`.
     pub folder: TempDir,
 }
 
 impl Member {
-    /// Starts one on its own.
+    /// Starts a single-member cluster.
     pub async fn start(more: &[&str]) -> Member {
         Member::begin("a", free_port(), more).ready().await
     }
 
-    /// Starts a cluster of three.
+    /// Starts a cluster of three members.
     pub async fn three(more: &[&str]) -> Vec<Member> {
         Member::cluster(&["a", "b", "c"], more).await
     }
@@ -93,12 +93,12 @@ impl Member {
         Starting { folder, peer, stop, task }
     }
 
-    /// A channel without TLS.
+    /// Connects without TLS.
     pub async fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).unwrap().connect().await.unwrap()
     }
 
-    /// Stops it.
+    /// Stops the member.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The pages beside gRPC.
+//! HTTP pages beside gRPC.
 
 use crate::member::{Member, free_port};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
@@ -8,7 +8,7 @@ use std::net::ToSocketAddrs;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Code and body of a page.
+/// Returns status code and body of a page.
 pub async fn page(port: u16, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -26,7 +26,7 @@ async fn raise(member: &Member, alarm: AlarmType) {
 
 #[tokio::test]
 async fn an_excluded_alarm_does_not_make_it_unhealthy() {
-    // Bytes of the quota that nothing fits in: the alarm stays.
+    // A quota so small that the alarm can't be deactivated.
     let member = Member::start(&["--quota-backend-bytes=1"]).await;
     raise(&member, AlarmType::Nospace).await;
     let (code, body) = page(member.port, "/health").await;
@@ -66,7 +66,7 @@ async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
     .await;
     assert_eq!((member.port, page(pages, "/health").await.0), (clients, 200));
     for address in ("localhost", clients).to_socket_addrs().unwrap() {
-        // An address that this machine does not have can't be listened on.
+        // Addresses that this host does not have can't be bound.
         if std::net::TcpListener::bind((address.ip(), 0)).is_ok() {
             TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
         }

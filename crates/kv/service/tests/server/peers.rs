@@ -1,4 +1,4 @@
-//! Who may ask a member what on its peer port.
+//! Authorization on the peer port.
 
 use crate::member::{Member, free_port, refusal};
 use crate::tls::{Ca, words};
@@ -13,7 +13,7 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-/// Who is in the cluster.
+/// Kind of the RPC that returns the members.
 const MEMBERS: u32 = 3;
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn forwarded_commands_never_have_the_stores_own_rights() {
     member.stop().await;
 }
 
-/// Cluster and member.
+/// Returns the IDs of cluster and member.
 async fn identity(member: &Member) -> (u64, u64) {
     let status = MaintenanceClient::new(member.channel().await).status(StatusRequest {}).await.unwrap();
     let header = status.into_inner().header.unwrap();
@@ -129,7 +129,7 @@ struct ForwardResponse {
     committed: bool,
 }
 
-/// Forwards a command as this member would.
+/// Forwards a command in the name of this member.
 async fn forward(channel: Channel, (cluster, member): (u64, u64), command: Bytes) -> Result<ForwardResponse, Status> {
     let mut request = Request::new(ForwardRequest { commands: vec![command] });
     for (key, value) in [("kvstore-cluster", cluster), ("kvstore-from", member), ("kvstore-to", member)] {
@@ -146,7 +146,8 @@ async fn forward(channel: Channel, (cluster, member): (u64, u64), command: Bytes
 async fn members_change_at_once_without_the_check_of_reconfigurations() {
     let mut members = Member::three(&["--strict-reconfig-check=false"]).await;
     let mut cluster = ClusterClient::new(members[0].channel().await);
-    // One voter is gone, and two that were never there are added: the check would refuse each.
+    // One voter has stopped, and two that never started are added: the check would reject each of
+    // these changes.
     let gone = members.pop().unwrap();
     let id = identity(&gone).await.1;
     gone.stop().await;
@@ -178,7 +179,7 @@ async fn members_with_mutual_tls_forward_read_and_hand_over() {
         let found = KvClient::new(member.channel().await).range(get).await.unwrap().into_inner().count;
         assert_eq!(found, number as i64 + 1);
     }
-    // The one that stops may lead: the others go on at once.
+    // The stopped member may be the leader: the others must continue at once.
     members.remove(0).stop().await;
     let put = PutRequest { key: "after".into(), value: "x".into(), ..PutRequest::default() };
     KvClient::new(members[0].channel().await).put(put).await.unwrap();

@@ -1,4 +1,4 @@
-//! What users without rights may ask, and what becomes of their streams when rights change.
+//! Requests of users without permissions, and their streams when permissions change.
 
 use crate::member::Member;
 use crate::tokens::{auth, enable, log_in, user, with};
@@ -19,7 +19,7 @@ use tonic::{Code, Status, Streaming};
 const EMPTY: &str = "etcdserver: user name is empty";
 const DENIED: &str = "etcdserver: permission denied";
 
-/// Auth is on; user `v` has no role yet. Tokens of `root` and `v`.
+/// Enables auth with a user `v` without roles. Returns the tokens of `root` and `v`.
 async fn restricted(member: &Member) -> (String, String) {
     user(member, "", "v").await;
     let revoke = AuthUserRevokeRoleRequest { name: "v".into(), role: "root".into() };
@@ -30,7 +30,7 @@ async fn restricted(member: &Member) -> (String, String) {
     (log_in(member, "root").await.unwrap(), log_in(member, "v").await.unwrap())
 }
 
-/// Gives user `v` the right to a key.
+/// Grants user `v` a permission for a key.
 async fn grant(member: &Member, root: &str, kind: Type, key: &'static str) {
     let permission = Permission { perm_type: kind.into(), key: key.into(), range_end: "".into() };
     let grant = AuthRoleGrantPermissionRequest { name: "r".into(), perm: Some(permission) };
@@ -122,7 +122,7 @@ async fn disarmed_space_alarm_comes_back_only_with_the_next_write() {
     member.stop().await;
 }
 
-/// A watcher of a key, which has been created.
+/// Creates a watcher of a key and waits for the response.
 async fn watch(member: &Member, token: &str, key: &'static str) -> Streaming<WatchResponse> {
     let create = WatchCreateRequest { key: key.into(), ..WatchCreateRequest::default() };
     let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -177,7 +177,7 @@ fn branch(request: request_op::Request) -> Vec<RequestOp> {
     vec![RequestOp { request: Some(request) }]
 }
 
-/// A transaction that holds another one in its branch that is not taken.
+/// Returns a transaction with a nested one in the branch that is not executed.
 fn nested(inner: TxnRequest) -> TxnRequest {
     let failure = branch(request_op::Request::RequestTxn(inner));
     TxnRequest { failure, ..TxnRequest::default() }

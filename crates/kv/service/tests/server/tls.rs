@@ -1,4 +1,4 @@
-//! Which clients and members get in.
+//! TLS: accepted and rejected clients and peers.
 
 use crate::member::{Member, free_port, refusal};
 use proto_etcd::etcdserverpb::RangeRequest;
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use std::path::Path;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// A CA, and what it signed.
+/// A CA and the certificates that it signed.
 pub struct Ca {
     folder: tempfile::TempDir,
     pem: String,
@@ -15,7 +15,7 @@ pub struct Ca {
 }
 
 impl Ca {
-    /// A new one, with a certificate `server` for this machine.
+    /// Creates a CA and a certificate `server` for this host.
     pub fn new() -> Ca {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -31,12 +31,12 @@ impl Ca {
         ca
     }
 
-    /// Certificate and key with this common name, for this machine.
+    /// Returns certificate and key with this common name, for this host.
     pub fn sign(&self, name: &str) -> (String, String) {
         self.sign_for(name, &["localhost", "127.0.0.1"])
     }
 
-    /// Certificate and key with this common name, for these hosts.
+    /// Returns certificate and key with this common name, for these hosts.
     pub fn sign_for(&self, name: &str, hosts: &[&str]) -> (String, String) {
         let hosts = hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(hosts).unwrap();
@@ -46,7 +46,7 @@ impl Ca {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// A file of it.
+    /// Returns the path of one of its files.
     pub fn file(&self, name: &str) -> String {
         let path: &Path = self.folder.path();
         path.join(name).display().to_string()
@@ -59,7 +59,7 @@ impl Ca {
         ]
     }
 
-    /// TLS for calls to members, with a certificate and key.
+    /// Returns the TLS configuration for calls to peers, with a certificate and key.
     pub fn calls(&self, identity: Option<(String, String)>) -> kv_raft::PeerTls {
         let identity = identity.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes()));
         let ca = Some(self.pem.clone().into_bytes());
@@ -69,25 +69,25 @@ impl Ca {
         calls
     }
 
-    /// Flags for a peer port with mutual TLS.
+    /// Returns the flags of a peer port with mutual TLS.
     pub fn peers(&self, port: u16) -> Vec<String> {
         let port = format!("--listen-peer-urls=https://127.0.0.1:{port}");
         self.mutual().into_iter().chain([port]).collect()
     }
 
-    /// Flags for members that trust only those with a certificate.
+    /// Returns the flags of members that accept only peers with a certificate.
     pub fn mutual(&self) -> Vec<String> {
         let ca = format!("--peer-trusted-ca-file={}", self.file("ca.crt"));
         self.flags("peer-").into_iter().chain([ca, "--allow-insecure-peers=false".to_owned()]).collect()
     }
 
-    /// TLS of a client of gRPC, with a certificate and key.
+    /// Returns the TLS configuration of a gRPC client, with a certificate and key.
     pub fn client(&self, (certificate, key): (String, String)) -> ClientTlsConfig {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem)).domain_name("localhost");
         tls.identity(Identity::from_pem(certificate, key))
     }
 
-    /// Asks a member on this port who is in the cluster, with a certificate and key.
+    /// Requests the members from a peer port, with a certificate and key.
     async fn ask(
         &self,
         peer: u16,
@@ -97,7 +97,7 @@ impl Ca {
         kv_raft::Node::ask_url(&url, self.calls(identity), 3, bytes::Bytes::new()).await
     }
 
-    /// Flags for a client port with TLS.
+    /// Returns the flags of a client port with TLS.
     pub fn secure(&self, more: &[String]) -> Vec<String> {
         let port = ["--listen-client-urls=https://127.0.0.1:0".to_owned()];
         port.into_iter().chain(self.flags("")).chain(more.iter().cloned()).collect()
@@ -108,7 +108,7 @@ pub fn words(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
 }
 
-/// Whether a read comes through, with or without a certificate.
+/// Returns whether a read succeeds, with or without a certificate.
 async fn lets_in(port: u16, ca: &Ca, identity: Option<(String, String)>) -> bool {
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem)).domain_name("localhost");
     if let Some((certificate, key)) = identity {
@@ -214,14 +214,14 @@ async fn handshake_that_does_not_go_on_is_ended() {
     let (ca, peer) = (Ca::new(), free_port());
     let flags = [ca.secure(&[]), ca.peers(peer)].concat();
     let member = Member::start(&words(&flags)).await;
-    // Nothing, and the head of a record that never comes.
+    // No bytes, and the head of a record that never arrives.
     let begun =
         [(member.port, &[][..]), (member.port, b"\x16\x03\x01\x10\0"), (peer, b""), (peer, b"\x16\x03\x01\x10\0")];
     let ended = begun.map(|(port, bytes)| async move {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut rest = Vec::new();
-        // An error is an end too.
+        // An error also means that the connection has ended.
         let read = tokio::time::timeout(LATEST, stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "{port} {bytes:?}: the connection is still open");
     });

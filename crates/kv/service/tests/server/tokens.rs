@@ -1,4 +1,4 @@
-//! Logins: tokens that one member gives out, and the others take.
+//! Tokens that one member issues and the others accept.
 
 use crate::member::{Member, refusal};
 use proto_etcd::etcdserverpb::auth_client::AuthClient;
@@ -43,7 +43,7 @@ pub async fn user(member: &Member, token: &str, name: &str) {
     client.user_grant_role(with(token, grant)).await.unwrap();
 }
 
-/// Users `root` and `u`, both of whom may do everything.
+/// Creates the users `root` and `u` with all permissions and enables auth.
 pub async fn enable(member: &Member) {
     let mut client = auth(member).await;
     client.role_add(AuthRoleAddRequest { name: "root".into() }).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_simple_token_is_valid_on_every_member_until_its_user_changes() {
     let members = Member::three(&[]).await;
     enable(&members[0]).await;
     for giver in &members {
-        // Another member may be behind the one that gave it out; it waits.
+        // Another member may lag behind the issuing one; it waits.
         let token = log_in(giver, "u").await.unwrap();
         for member in &members {
             get(member, &token).await.unwrap();
@@ -77,7 +77,8 @@ async fn a_simple_token_is_valid_on_every_member_until_its_user_changes() {
     let change = AuthUserChangePasswordRequest { name: "u".into(), password: "other".into(), ..Default::default() };
     auth(&members[1]).await.user_change_password(with(&root, change)).await.unwrap();
     for member in &members {
-        // What was acknowledged before is seen by a linearizable read; the token is looked at earlier.
+        // A linearizable read sees everything that was acknowledged before. The token is checked
+        // earlier than that.
         get(member, &root).await.unwrap();
         refused(get(member, &token).await, Code::Unauthenticated, INVALID);
     }
@@ -118,7 +119,7 @@ fn openssl(folder: &Path, words: &str) {
     assert!(done.status.success(), "{words}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The flag with a method and the files `NAME.key` and `NAME.pub`, made here.
+/// Creates the files `NAME.key` and `NAME.pub`. Returns the options of the flag that name them.
 fn keys(folder: &Path, name: &str, algorithm: &str) -> (String, String) {
     openssl(folder, &format!("genpkey {algorithm} -out {name}.key"));
     openssl(folder, &format!("pkey -in {name}.key -pubout -out {name}.pub"));
