@@ -1,4 +1,4 @@
-//! Giving back what was compacted, in small steps while others read and write.
+//! Deletes compacted records in small steps, concurrently with reads and writes.
 
 use crate::error::MvccError;
 use crate::store::Store;
@@ -9,19 +9,20 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// Keys looked at, and revisions taken out, per step at most: the write lock is held for as long as these take.
+/// Maximum number of keys visited and revisions removed per step. A step holds the write lock for
+/// that long.
 const STEP: usize = 1_000;
-/// A step that has taken this long ends early.
+/// Duration after which a step ends early.
 const STEP_TIME: Duration = Duration::from_millis(5);
 
-/// Where a step ended.
+/// Result of a step.
 enum Step {
     Next(Box<[u8]>),
     Last,
     Held,
 }
 
-/// Holds the giving back of space.
+/// Holds off the deletion of compacted records.
 pub struct Pin {
     store: Arc<Store>,
 }
@@ -34,7 +35,8 @@ impl Drop for Pin {
 }
 
 impl Store {
-    /// Waits for a compaction and carries it out, again and again. Ends with an error of the engine only.
+    /// Waits for compactions and deletes their records, in a loop. Returns only on an error of the
+    /// engine.
     pub async fn reclaim_forever(&self) -> Result<(), MvccError> {
         loop {
             self.reclaim.notified().await;
@@ -45,9 +47,10 @@ impl Store {
         }
     }
 
-    /// Holds the giving back until the pin is dropped: what can be read now can be read until then.
+    /// Holds off deletion until the pin is dropped: everything that is readable now remains
+    /// readable.
     pub fn pin(self: &Arc<Self>) -> Pin {
-        // Steps take this lock: none is in the middle of its work when this returns.
+        // Steps take this lock, so none is running when this function returns.
         let _state = self.state.write();
         self.pins.fetch_add(1, Ordering::AcqRel);
         Pin { store: self.clone() }
@@ -61,7 +64,7 @@ impl Store {
     async fn reclaim_upto(&self, revision: i64) -> Result<(), MvccError> {
         let mut from = Some(Box::<[u8]>::default());
         while let Some(key) = from {
-            // Never closed.
+            // The semaphore is never closed.
             let Ok(turn) = self.steps.clone().acquire_owned().await else { return Ok(()) };
             from = match self.reclaim_step(revision, &key, turn)? {
                 Step::Next(key) => Some(key),
@@ -78,7 +81,7 @@ impl Store {
         Ok(())
     }
 
-    /// One step from `key` on; returns where the next one begins.
+    /// Executes one step from `key` on. Returns the start of the next one.
     fn reclaim_step(&self, revision: i64, key: &[u8], turn: OwnedSemaphorePermit) -> Result<Step, MvccError> {
         let (taken, next) = {
             let mut state = self.state.write();
@@ -99,7 +102,7 @@ impl Store {
         Ok(next.map_or(Step::Last, Step::Next))
     }
 
-    /// Returns when the space of everything up to `revision` has been given back.
+    /// Waits until all records compacted up to `revision` are deleted.
     pub async fn reclaimed_upto(&self, revision: i64) {
         let mut reclaimed = self.reclaimed();
         // The sender lives as long as the store.
@@ -120,7 +123,7 @@ mod tests {
 
     const REVISIONS: i64 = 200_000;
 
-    /// A store with a key that was put again and again.
+    /// Returns a store with a key that was put many times.
     fn hot() -> Arc<Store> {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
         let store = Arc::new(Store::open(engine.clone(), 0).unwrap());
@@ -153,7 +156,7 @@ mod tests {
         }
         let steps = steps.lock().clone();
         assert!(steps.iter().all(|removed| *removed <= STEP), "{:?}", steps.iter().max());
-        // The newest two stay: the present one, and the one that is read at the compacted revision.
+        // Two revisions remain: the current one and the one that is read at the compacted revision.
         assert_eq!(steps.iter().sum::<usize>() as i64, REVISIONS - 2);
         let request = RangeRequest { key: Bytes::from_static(b"hot"), revision: REVISIONS, ..RangeRequest::default() };
         assert_eq!(store.range(&request).unwrap().0.kvs[0].mod_revision, REVISIONS);

@@ -1,47 +1,47 @@
-//! Why a request can't be carried out.
+//! Errors of requests.
 
 use kv_engine::EngineError;
 
 /// Errors of reads, writes and compactions. The texts of etcd's errors belong to the services.
 #[derive(Debug, thiserror::Error)]
 pub enum MvccError {
-    /// The revision is gone.
+    /// The revision is below the compacted revision.
     #[error("required revision has been compacted")]
     Compacted,
-    /// The revision is not there yet.
+    /// The revision is above the current revision.
     #[error("required revision is a future revision")]
     Future,
-    /// `ignore_value` or `ignore_lease` of a key that is not there.
+    /// `ignore_value` or `ignore_lease` for a key that does not exist.
     #[error("key not found")]
     KeyNotFound,
-    /// The lease is not there.
+    /// The lease does not exist.
     #[error("requested lease not found")]
     LeaseNotFound,
-    /// No key given.
+    /// The request has no key.
     #[error("key is not provided")]
     EmptyKey,
-    /// A value besides `ignore_value`.
+    /// The request has a value and `ignore_value`.
     #[error("value is provided")]
     ValueProvided,
-    /// A lease besides `ignore_lease`.
+    /// The request has a lease and `ignore_lease`.
     #[error("lease is provided")]
     LeaseProvided,
-    /// A transaction puts a key twice, or puts one that it deletes.
+    /// A transaction puts a key twice, or puts and deletes the same key.
     #[error("duplicate key given in txn request")]
     DuplicateKey,
-    /// A transaction with too many operations.
+    /// A transaction has too many operations.
     #[error("too many operations in txn request")]
     TooManyOps,
-    /// A sort order or target that is none.
+    /// The sort order or target is invalid.
     #[error("invalid sort option")]
     InvalidSort,
-    /// A transaction nested too deeply, or an operation without content.
+    /// A transaction is nested too deeply, or an operation has no content.
     #[error("invalid transaction")]
     InvalidTxn,
-    /// The engine's content is being replaced by another member's: what is in memory has nothing behind it.
+    /// A snapshot is being installed: the index in memory does not match the engine.
     #[error("the state is being replaced")]
     Replaced,
-    /// The engine failed.
+    /// The engine returned an error.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// A record can't be decoded.

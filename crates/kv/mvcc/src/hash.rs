@@ -1,4 +1,4 @@
-//! A checksum over the history, equal on all members that have applied the same.
+//! Hash of the history, equal on all members that have applied the same entries.
 
 use crate::error::MvccError;
 use crate::history::RevisionEvents;
@@ -6,14 +6,15 @@ use crate::revision::Mark;
 use crate::store::{Store, readable};
 use kv_engine::Table;
 
-/// Compactions that may come while it is made.
+/// Maximum number of compactions during the computation.
 const ATTEMPTS: usize = 5;
 
 impl Store {
-    /// Hash of everything up to a revision (0: the present), the revision, and the compacted revision.
+    /// Returns the hash up to a revision (0: the current one), that revision, and the compacted
+    /// revision.
     ///
-    /// What compaction has made unreachable does not count, whether its space was given back already or not. The revision of a
-    /// physical compaction has the hash that it had before.
+    /// Records that a compaction made unreachable are not included, whether they were deleted
+    /// already or not. The revision of a physical compaction keeps the hash that it had before.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64, i64), MvccError> {
         for _ in 0..ATTEMPTS {
             let (upto, compacted, recent) = {
@@ -27,7 +28,7 @@ impl Store {
                 (upto, state.compacted, recent.unwrap_or_default())
             };
             let hash = self.hash_records(upto, compacted, &recent)?;
-            // What is reachable at a revision can't be told once a later one is compacted.
+            // A later compaction changes which records are reachable.
             if self.compacted() == compacted {
                 return Ok((hash, upto, compacted));
             }
@@ -35,7 +36,8 @@ impl Store {
         Err(MvccError::Compacted)
     }
 
-    /// Hashes what a physical compaction is about to remove. Without the hash the compaction goes on.
+    /// Hashes the records that a physical compaction is about to delete. If that fails, the
+    /// compaction continues without a hash.
     pub(crate) fn hash_compacted(&self, revision: i64) {
         let (upto, before, recent) = {
             let mut state = self.state.write();
@@ -49,7 +51,7 @@ impl Store {
         }
     }
 
-    /// Of the engine's records, and of those after them that it need not have yet.
+    /// Hashes the engine's records, and later ones that the engine may not have yet.
     fn hash_records(&self, upto: i64, compacted: i64, recent: &[RevisionEvents]) -> Result<u32, MvccError> {
         let mut hash = crc32c::crc32c(&compacted.to_be_bytes());
         let mut damaged = false;
@@ -77,7 +79,7 @@ impl Store {
         if damaged { Err(MvccError::Damaged(upto)) } else { Ok(hash) }
     }
 
-    /// Whether a record of the compacted past is still the newest of its key at the compacted revision.
+    /// Returns whether a compacted record is still the newest of its key at the compacted revision.
     fn reachable(&self, mark: Mark, record: &[u8], compacted: i64) -> bool {
         if mark.dead() {
             return false;
@@ -99,7 +101,7 @@ mod tests {
     use proto_etcd::etcdserverpb::PutRequest;
     use std::sync::Arc;
 
-    /// An engine whose scan begins with something else.
+    /// An engine that runs a function at the start of its first scan.
     #[derive(Default)]
     struct Interrupted {
         inner: MemoryEngine,

@@ -1,4 +1,5 @@
-//! The newest revisions, shared by watchers and by reads that come before the engine has them.
+//! The newest revisions in memory, for watchers and for reads of records that the engine does not
+//! have yet.
 
 use crate::revision::Mark;
 use bytes::Bytes;
@@ -6,35 +7,35 @@ use proto_etcd::mvccpb::KeyValue;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Revisions are kept up to this size after the engine has them.
+/// Maximum size in bytes, for revisions that the engine has.
 const KEEP_BYTES: usize = 4 << 20;
 const KEEP_REVISIONS: usize = 10_000;
 
-/// One change of one key.
+/// A change of one key.
 #[derive(Debug)]
 pub struct Event {
-    /// Where it stands.
+    /// Revision of the change.
     pub mark: Mark,
-    /// The pair; of a deletion, the key and the revision.
+    /// The key-value pair; for a deletion, only key and revision.
     pub kv: KeyValue,
-    /// What the engine stores for it.
+    /// The encoded record.
     pub record: Bytes,
-    /// What the key had before.
+    /// Revision of the key's previous record.
     pub previous: Option<Mark>,
-    /// The record of `previous`, if it was at hand.
+    /// The record of `previous`, if it was in memory.
     pub previous_record: Option<Bytes>,
 }
 
-/// All changes of one revision, in order.
+/// All changes of one main revision, in order.
 pub type RevisionEvents = Arc<[Arc<Event>]>;
 
-/// A run of revisions without gaps, up to the present.
+/// Consecutive revisions up to the current one.
 pub(crate) struct History {
     /// Main revision of the first element.
     first: i64,
     revisions: VecDeque<RevisionEvents>,
     bytes: usize,
-    /// The engine has everything up to here.
+    /// Revision up to which the engine has all records.
     stored: i64,
 }
 
@@ -43,7 +44,7 @@ fn size(events: &RevisionEvents) -> usize {
 }
 
 impl History {
-    /// Nothing yet; the next revision is `current + 1`.
+    /// Creates an empty history. The next revision is `current + 1`.
     pub fn new(current: i64) -> Self {
         History { first: current + 1, revisions: VecDeque::new(), bytes: 0, stored: current }
     }
@@ -54,7 +55,7 @@ impl History {
         self.trim();
     }
 
-    /// The engine has everything up to `revision`.
+    /// Records that the engine has everything up to `revision`.
     pub fn stored(&mut self, revision: i64) {
         self.stored = self.stored.max(revision);
         self.trim();
@@ -68,7 +69,7 @@ impl History {
         }
     }
 
-    /// Bytes that wait for the engine or are kept for watchers.
+    /// Returns the size of the history in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -78,12 +79,13 @@ impl History {
         self.revisions.get(at)?.get(mark.sub() as usize)
     }
 
-    /// First revision that is here.
+    /// Returns the oldest revision in the history.
     pub fn first(&self) -> i64 {
         self.first
     }
 
-    /// The revisions from `from` on, at most `limit`. None: some of them are no longer here.
+    /// Returns the revisions from `from` on, at most `limit`, or `None` if some of them are no
+    /// longer in the history.
     pub fn since(&self, from: i64, limit: usize) -> Option<Vec<RevisionEvents>> {
         let skip = usize::try_from(from.checked_sub(self.first)?).ok()?;
         if skip > self.revisions.len() {

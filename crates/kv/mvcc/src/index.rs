@@ -1,7 +1,7 @@
-//! The keys, in order, with their revisions.
+//! Key index: the keys in order, with their revisions.
 //!
-//! A key that was written once costs its own bytes and one fixed row. The newest record of a key may be kept as well,
-//! within a budget; the engine has all of them.
+//! A key that was written once takes its own bytes and one fixed-size item. The newest record of a
+//! key may be cached as well, within a budget; the engine has all records.
 
 use crate::revision::Mark;
 use crate::span::Span;
@@ -9,23 +9,24 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// A key's present and past. A key that was put once and is not kept costs no more than this.
+/// Revisions of a key. The fields of a key that was put once and whose record is not cached fit in
+/// here.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub last: Mark,
     more: Option<Box<More>>,
 }
 
-/// What there is besides for a key with a past, a lease, or a record at hand.
+/// Further fields of a key with older revisions, a lease or a cached record.
 #[derive(Debug, Default)]
 struct More {
-    /// Of the present life; meaningless when `last` is a deletion.
+    /// Create revision and version of the current generation; meaningless if `last` is a tombstone.
     create: i64,
     version: i64,
     lease: i64,
-    /// The record of `last`, if kept.
+    /// The record of `last`, if cached.
     record: Option<Bytes>,
-    /// Marks before `last`, oldest first.
+    /// Revisions before `last`, oldest first.
     older: VecDeque<Mark>,
 }
 
@@ -36,27 +37,27 @@ impl Item {
         item
     }
 
-    /// Revision of the present life's first put.
+    /// Returns the create revision.
     pub fn create(&self) -> i64 {
         self.more.as_ref().map_or(self.last.main(), |more| more.create)
     }
 
-    /// Puts in the present life.
+    /// Returns the version.
     pub fn version(&self) -> i64 {
         self.more.as_ref().map_or(i64::from(self.live()), |more| more.version)
     }
 
-    /// The lease that it hangs on, or 0.
+    /// Returns the lease to which the key is attached, or 0.
     pub fn lease(&self) -> i64 {
         self.more.as_ref().map_or(0, |more| more.lease)
     }
 
-    /// The newest record, if it is at hand.
+    /// Returns the newest record, if cached.
     pub fn record(&self) -> Option<&Bytes> {
         self.more.as_ref()?.record.as_ref()
     }
 
-    /// The mark that was the newest at a revision, unless the key was absent then.
+    /// Returns the newest revision at `revision`, or `None` if the key did not exist then.
     pub fn at(&self, revision: i64) -> Option<Mark> {
         if self.last.main() <= revision {
             return (!self.last.dead()).then_some(self.last);
@@ -94,7 +95,7 @@ impl Item {
         Replaced { mark: self.last, lease: self.lease(), record: self.take_record() }
     }
 
-    /// Gives back what says no more than `last` does.
+    /// Frees the further fields if `last` implies them.
     fn shrink(&mut self) {
         let plain = |more: &More| {
             more.older.is_empty()
@@ -107,7 +108,7 @@ impl Item {
     }
 }
 
-/// All keys.
+/// The index of all keys.
 #[derive(Default)]
 pub(crate) struct Index {
     keys: BTreeMap<Box<[u8]>, Item>,
@@ -115,21 +116,21 @@ pub(crate) struct Index {
     budget: usize,
 }
 
-/// What a record at hand takes besides its bytes.
+/// Overhead in bytes of a cached record.
 const KEPT_OVERHEAD: usize = 160;
 
 fn cost(record: Option<&Bytes>) -> usize {
     record.map_or(0, |record| record.len() + KEPT_OVERHEAD)
 }
 
-/// What a deletion or a put replaced.
+/// The record that a put or a deletion replaced.
 pub(crate) struct Replaced {
     pub mark: Mark,
     pub lease: i64,
     pub record: Option<Bytes>,
 }
 
-/// A row of the engine, as much as is needed here.
+/// A row of the engine, without its value.
 pub(crate) struct Change {
     pub key: Box<[u8]>,
     pub mark: Mark,
@@ -137,7 +138,7 @@ pub(crate) struct Change {
     pub lease: i64,
 }
 
-/// What remains of an item's row after a new record was written.
+/// Create revision and version of a key's current generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub create: i64,
@@ -158,7 +159,7 @@ impl Index {
         self.keys.get(key)
     }
 
-    /// The life that a put of this key at `main` would be part of.
+    /// Returns the create revision and version that a put of this key at `main` gets.
     pub fn next_life(&self, key: &[u8], main: i64) -> Life {
         match self.keys.get(key).filter(|item| item.live()) {
             Some(item) => Life { create: item.create(), version: item.version() + 1 },
@@ -166,7 +167,7 @@ impl Index {
         }
     }
 
-    /// Sets a key's newest record. Returns what it replaced, if the key was there.
+    /// Sets a key's newest record. Returns the one that it replaced, if there was one.
     pub fn put(&mut self, key: &[u8], mark: Mark, life: Life, lease: i64, record: Bytes) -> Option<Replaced> {
         let keep = self.kept + cost(Some(&record)) <= self.budget;
         let record = keep.then_some(record);
@@ -182,7 +183,7 @@ impl Index {
         (!replaced.mark.dead()).then_some(replaced)
     }
 
-    /// Marks a live key as deleted.
+    /// Records the deletion of a live key.
     pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<Replaced> {
         let item = self.keys.get_mut(key).filter(|item| item.live())?;
         let replaced = item.replaced();
@@ -192,7 +193,7 @@ impl Index {
         Some(replaced)
     }
 
-    /// Visits the items of an interval in order, until told `false`.
+    /// Visits the items of a span in order, until `visit` returns false.
     pub fn visit<'a>(&'a self, span: Span<'_>, mut visit: impl FnMut(&'a [u8], &'a Item) -> bool) {
         if let Some(key) = span.single() {
             if let Some((key, item)) = self.keys.get_key_value(key) {
@@ -208,9 +209,9 @@ impl Index {
         }
     }
 
-    /// Builds the index from all changes, which come in the order of revisions.
+    /// Builds the index from all changes, sorted by revision.
     pub fn restore(budget: usize, mut changes: Vec<Change>) -> Self {
-        // Stable: the changes of a key stay in their order.
+        // The sort is stable, so the changes of a key remain in order.
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         let mut changes = changes.into_iter().peekable();
         let items = std::iter::from_fn(|| {
@@ -225,9 +226,10 @@ impl Index {
         Index { keys: items.collect(), kept: 0, budget }
     }
 
-    /// Takes what no read or watch at or after `revision` can see out of the keys from `from` on: at most `most` marks of at
-    /// most as many keys, fewer when told to `stop`. A deletion at `revision` itself stays: a watch may still begin there.
-    /// Returns the marks taken, and where to go on.
+    /// Removes revisions that no read or watch at or after `revision` can see, from the keys from
+    /// `from` on. It removes at most `most` revisions, visits at most as many keys, and stops when
+    /// `stop` returns true. A tombstone at `revision` itself remains, because a watch may start
+    /// there. Returns the removed revisions and the key at which to continue.
     pub fn compact(
         &mut self,
         revision: i64,
@@ -261,18 +263,19 @@ impl Index {
     }
 }
 
-/// Keys after which it is asked whether to stop.
+/// Number of keys between two calls of `stop`.
 const STOP_EVERY: usize = 64;
 
-/// What remains of a key.
+/// Result of compacting a key.
 enum Rest {
     Stays,
     Gone,
-    /// There is more to be taken than there was room for.
+    /// The limit was reached before all invisible revisions were removed.
     More,
 }
 
-/// Takes marks of a key, the oldest first, so that whatever is interrupted leaves nothing visible that was not.
+/// Removes revisions of a key, the oldest first, so that an interruption makes no older revision
+/// visible again.
 fn compact_item(item: &mut Item, revision: i64, most: usize, taken: &mut Vec<Mark>) -> Rest {
     let superseded = item.last.main() <= revision;
     if let Some(more) = &mut item.more {
@@ -297,10 +300,10 @@ fn compact_item(item: &mut Item, revision: i64, most: usize, taken: &mut Vec<Mar
     Rest::Stays
 }
 
-/// How many of the oldest marks can't be seen at `revision` or later.
+/// Returns how many of the oldest revisions are invisible at `revision` and later.
 fn invisible(older: &VecDeque<Mark>, revision: i64) -> usize {
     let visible = older.partition_point(|mark| mark.main() <= revision);
-    // The newest of those stays, unless it is a deletion of before.
+    // The newest of those remains, unless it is an older tombstone.
     let newest = visible.checked_sub(1).and_then(|at| older.get(at));
     visible - usize::from(newest.is_some_and(|mark| !mark.dead() || mark.main() == revision))
 }

@@ -1,10 +1,11 @@
 //! Multi-version key-value semantics of the etcd v3 API: revisions, ranges, transactions, compaction, watches.
 //!
-//! The key index is in memory; one record a revision is in the engine. Writes reach the engine after they are visible:
-//! the newest revisions are in a shared history, from which watchers and reads are served until then.
+//! The key index is in memory, and the engine has one record per revision. A write becomes visible
+//! before it reaches the engine. Until then a shared history of the newest revisions serves
+//! watchers and reads.
 //!
-//! Invariant: what is applied depends on the commands only, never on time, engine or member, so that all members hold
-//! the same history. A revision's events are seen together or not at all.
+//! Invariant: the applied state depends on the commands only, never on time, engine or member, so
+//! that all members have the same history. The events of a revision become visible together.
 
 mod compact;
 mod error;

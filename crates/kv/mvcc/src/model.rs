@@ -1,4 +1,5 @@
-//! The store against a naive model: random commands of all kinds, the same answers, events and keys of leases.
+//! Model test: random commands of all kinds against the store and a naive model, with equal
+//! responses, events and lease keys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod naive;
@@ -19,7 +20,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-/// Which leases there are, and their keys.
+/// Leases and their keys.
 #[derive(Default)]
 struct Book {
     leases: BTreeSet<i64>,
@@ -47,7 +48,7 @@ struct Both {
 }
 
 fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
-    // Some of the values find room, others are read from the engine.
+    // A small budget: some values are cached, others are read from the engine.
     Arc::new(Store::open(engine.clone(), 20).unwrap())
 }
 
@@ -57,7 +58,7 @@ fn same<T: PartialEq + Debug>(found: Result<T, MvccError>, wanted: Result<T, &'s
     fine
 }
 
-/// Whether a service would propose it.
+/// Returns whether a service would propose the request.
 fn makes_sense(request: Request) -> bool {
     check_request(&request, Limits { max_txn_ops: 128 }).is_ok()
 }
@@ -99,7 +100,7 @@ impl Both {
         }
     }
 
-    /// Carries out a command on both sides. What is refused must change nothing.
+    /// Executes a command on both sides. A rejected command must change nothing.
     fn write(&mut self, work: impl FnOnce(&mut Writer<'_>, &mut Book, &Naive, &mut Step) -> bool) {
         let mut batch = Batch::default();
         let mut writer = self.store.writer();
@@ -179,7 +180,7 @@ impl Both {
         assert_eq!(self.store.hash(0).unwrap(), hash, "what can be read has changed");
     }
 
-    /// Every revision that can be read, and every one that a watcher can be told of.
+    /// Compares all readable revisions and all events that a watcher can receive.
     fn whole(&self) {
         for revision in 0..=self.naive.current() + 1 {
             let (key, range_end) = (Bytes::from_static(b"a"), Bytes::from_static(b"\0"));
@@ -192,7 +193,7 @@ impl Both {
         for (at, (told, mut wanted)) in told.into_iter().zip(wanted).enumerate() {
             assert_eq!(told.len(), wanted.len());
             if first + at as i64 == self.naive.compacted {
-                // What was before the compacted revision is gone, or not yet.
+                // The value before the compacted revision may be deleted already or not.
                 told.iter().zip(&mut wanted).for_each(|(told, wanted)| wanted.previous.clone_from(&told.previous));
             }
             assert_eq!(told, wanted);

@@ -1,4 +1,4 @@
-//! Range requests: what is selected, and how it is sorted, filtered and cut.
+//! Range requests: selects, sorts, filters and limits pairs.
 
 use crate::error::MvccError;
 use crate::index::Index;
@@ -9,13 +9,13 @@ use proto_etcd::etcdserverpb::range_request::{SortOrder, SortTarget};
 use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
 use proto_etcd::mvccpb::KeyValue;
 
-/// Where the values of a range are, and how many keys there are in all.
+/// Revisions of the selected pairs, and the total number of keys.
 pub(crate) struct Selection {
     pub found: Vec<(Mark, Option<Bytes>)>,
     pub count: i64,
 }
 
-/// How the pairs of a range are ordered.
+/// Returns target and order of a request's sorting.
 fn order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, MvccError> {
     let target = SortTarget::try_from(request.sort_target).map_err(|_| MvccError::InvalidSort)?;
     let order = SortOrder::try_from(request.sort_order).map_err(|_| MvccError::InvalidSort)?;
@@ -33,12 +33,12 @@ fn filtered(request: &RangeRequest) -> bool {
         || request.max_create_revision != 0
 }
 
-/// Whether the limit can be applied only after every pair was read.
+/// Returns whether the limit applies only after all pairs were read.
 pub(crate) fn needs_all(request: &RangeRequest) -> bool {
     filtered(request) || !matches!(order(request), Ok(None))
 }
 
-/// Whether a request can be carried out at all.
+/// Validates a request.
 pub(crate) fn check(request: &RangeRequest) -> Result<(), MvccError> {
     if request.key.is_empty() {
         return Err(MvccError::EmptyKey);
@@ -46,7 +46,7 @@ pub(crate) fn check(request: &RangeRequest) -> Result<(), MvccError> {
     order(request).map(drop)
 }
 
-/// The keys of the interval as of a revision, up to the limit if it can be applied at once.
+/// Selects the keys of a range at a revision, up to the limit unless that applies later.
 pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Selection {
     let all = needs_all(request);
     let limit = match usize::try_from(request.limit) {
@@ -66,7 +66,7 @@ pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Se
     selection
 }
 
-/// Sorts, filters and cuts the pairs of a selection.
+/// Sorts, filters and limits the pairs of a selection.
 pub(crate) fn answer(request: &RangeRequest, mut kvs: Vec<KeyValue>, count: i64) -> Result<RangeResponse, MvccError> {
     if filtered(request) {
         kvs.retain(|kv| passes(request, kv));
@@ -103,7 +103,7 @@ fn sort(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {
         SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
         SortTarget::Value => a.value.cmp(&b.value),
     };
-    // What is equal stays in the order of keys in both directions, as with etcd.
+    // Equal pairs remain in the order of their keys in both directions, as in etcd.
     match direction {
         SortOrder::Descend => kvs.sort_by(|a, b| compare(b, a)),
         SortOrder::None | SortOrder::Ascend => kvs.sort_by(compare),

@@ -1,4 +1,5 @@
-//! Transactions that only read: under a shared lock, all at one revision, with the pairs fetched after it is let go.
+//! Read-only transactions: evaluated at one revision under a shared lock. The pairs are read after
+//! the lock is released.
 
 use crate::error::MvccError;
 use crate::store::{Selected, State, Store};
@@ -9,7 +10,7 @@ use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
 use std::sync::atomic::Ordering;
 
-/// A branch that is taken, with what its operations select.
+/// The chosen branch, with the selections of its operations.
 struct Taken<'a> {
     succeeded: bool,
     ops: Vec<Op<'a>>,
@@ -22,7 +23,8 @@ enum Op<'a> {
 }
 
 impl Store {
-    /// Carries out a transaction that `check_request` has let pass and that only reads; what it would change is left out.
+    /// Executes a read-only transaction that `check_request` has accepted. Write operations are
+    /// ignored.
     pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, MvccError> {
         loop {
             let (taken, revision) = {
@@ -40,7 +42,7 @@ impl Store {
         }
     }
 
-    /// None: something was reclaimed meanwhile.
+    /// Reads the pairs. Returns `None` if a compaction deleted one in the meantime.
     fn fetch_all(&self, taken: Taken<'_>, revision: i64) -> Result<Option<TxnResponse>, MvccError> {
         let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
         let mut responses = Vec::with_capacity(taken.ops.len());
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn reads_beside_other_readers() {
         let store = store();
-        // With the lock to itself, this would wait for ever.
+        // An exclusive lock would deadlock here.
         let _reading = store.state.read();
         assert!(store.read_txn(&compared("two")).unwrap().succeeded);
     }

@@ -1,4 +1,4 @@
-//! A revision and its place in the engine.
+//! Revisions and their keys in the engine.
 
 use bytes::Bytes;
 use proto_etcd::mvccpb::KeyValue;
@@ -6,11 +6,11 @@ use std::cmp::Ordering;
 
 const DEAD: u32 = 1 << 31;
 
-/// Bytes that a record takes besides its content: its key, and what an engine adds.
+/// Overhead in bytes of a record: its key, and what an engine adds.
 const OVERHEAD: u64 = 48;
 
-/// One change: main revision, position in the transaction, and whether it was a deletion. The size of its record goes along
-/// and does not count in comparisons.
+/// A revision: main, sub, and whether it is a tombstone. The size of its record is stored with it
+/// and ignored in comparisons.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     main: i64,
@@ -39,37 +39,37 @@ impl Ord for Mark {
 }
 
 impl Mark {
-    /// The `sub`th change of a transaction.
+    /// Creates the revision of the `sub`th change of a transaction.
     pub fn new(main: i64, sub: u32, dead: bool) -> Mark {
         Mark { main, sub: sub | if dead { DEAD } else { 0 }, size: 0 }
     }
 
-    /// The same with the size of its record.
+    /// Sets the size of the record in bytes.
     pub fn sized(self, bytes: usize) -> Mark {
         Mark { size: u32::try_from(bytes).unwrap_or(u32::MAX), ..self }
     }
 
-    /// Bytes that its record takes.
+    /// Returns the size of the record in the engine, in bytes.
     pub fn bytes(self) -> u64 {
         u64::from(self.size) + OVERHEAD
     }
 
-    /// Main revision.
+    /// Returns the main revision.
     pub fn main(self) -> i64 {
         self.main
     }
 
-    /// Position in the transaction.
+    /// Returns the position in the transaction.
     pub fn sub(self) -> u32 {
         self.sub & !DEAD
     }
 
-    /// Whether this was a deletion.
+    /// Returns whether this is a tombstone.
     pub fn dead(self) -> bool {
         self.sub & DEAD != 0
     }
 
-    /// Key of the record: sorted as revisions are.
+    /// Encodes the revision as a key of the engine. Keys sort like revisions.
     pub fn key(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(18);
         key.extend_from_slice(&self.main.to_be_bytes());
@@ -81,7 +81,7 @@ impl Mark {
         key
     }
 
-    /// The mark of a record's key.
+    /// Decodes a key of the engine.
     pub fn from_key(key: &[u8]) -> Option<Mark> {
         let main = i64::from_be_bytes(key.get(..8)?.try_into().ok()?);
         let sub = i64::from_be_bytes(key.get(9..17)?.try_into().ok()?);
@@ -94,13 +94,13 @@ impl Mark {
         Some(Mark::new(main, u32::try_from(sub).ok().filter(|sub| sub & DEAD == 0)?, dead))
     }
 
-    /// Key before all records of a main revision.
+    /// Returns the key before all records of a main revision.
     pub fn first_key(main: i64) -> [u8; 8] {
         main.to_be_bytes()
     }
 }
 
-/// The key-value pair of a record; its bytes are shared with it.
+/// Decodes the key-value pair of a record, without copying its bytes.
 pub(crate) fn decode(record: &Bytes) -> Option<KeyValue> {
     prost::Message::decode(record.clone()).ok()
 }

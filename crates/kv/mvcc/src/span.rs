@@ -1,11 +1,12 @@
-//! Intervals of keys as requests write them.
+//! Ranges of keys as in requests.
 
 use std::ops::Bound;
 
-/// Both ends of an interval, as an ordered map's `range` takes them.
+/// Bounds of a range for an ordered map.
 pub type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// `end` empty: one key. A single zero byte: everything from `from` on. Otherwise half-open.
+/// A range of keys. `end` empty: a single key. `end` a zero byte: all keys from `from` on.
+/// Otherwise `end` is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<'a> {
     from: &'a [u8],
@@ -13,27 +14,27 @@ pub struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// As in a request.
+    /// Creates a range from the fields of a request.
     pub fn new(from: &'a [u8], end: &'a [u8]) -> Self {
         Span { from, end }
     }
 
-    /// The one key, if it is one.
+    /// Returns the key if the range is a single key.
     pub fn single(self) -> Option<&'a [u8]> {
         self.end.is_empty().then_some(self.from)
     }
 
-    /// Whether there is no end.
+    /// Returns whether the range has no end.
     pub fn unbounded(self) -> bool {
         self.end == [0]
     }
 
-    /// First key.
+    /// Returns the first key.
     pub fn from(self) -> &'a [u8] {
         self.from
     }
 
-    /// Bounds for an ordered map; none: the interval is empty.
+    /// Returns the bounds for an ordered map, or `None` if the range is empty.
     pub fn bounds(self) -> Option<Bounds<'a>> {
         let from = Bound::Included(self.from);
         if self.end.is_empty() {
@@ -45,7 +46,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Whether a key lies in it.
+    /// Returns whether the range contains a key.
     pub fn contains(self, key: &[u8]) -> bool {
         if self.end.is_empty() {
             return key == self.from;

@@ -1,6 +1,7 @@
 //! The store: index, history and engine under one lock.
 //!
-//! Writers hold the lock for a batch of commands, readers for the walk over the index; values are fetched afterwards.
+//! A writer holds the lock for a batch of commands, a reader while it reads the index. Values are
+//! read after it is released.
 
 use crate::error::MvccError;
 use crate::history::{Event, History, RevisionEvents};
@@ -17,87 +18,89 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// Keys of the `Meta` table that belong here.
+/// Keys of the `Meta` table that this crate uses.
 pub(crate) const META_COMPACTED: &[u8] = b"compacted";
 pub(crate) const META_REVISION: &[u8] = b"revision";
 
-/// What the lock protects.
+/// State that the lock protects.
 pub(crate) struct State {
     pub index: Index,
     pub history: History,
     pub current: i64,
     pub compacted: i64,
-    /// Compacted up to here also in index and engine.
+    /// Revision up to which compacted records are deleted from index and engine.
     pub reclaimed: i64,
-    /// The revision of a physical compaction and the compacted one before it: hashed before anything is removed.
+    /// Revision of a physical compaction and the compacted revision before it, to be hashed before
+    /// records are deleted.
     pub to_hash: Option<(i64, i64)>,
 }
 
 /// Sizes for metrics and status.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreSizes {
-    /// Keys in the index, deleted ones that are not compacted included.
+    /// Number of keys in the index, including deleted ones that are not compacted.
     pub keys: usize,
-    /// Bytes of history in memory.
+    /// Size of the history in bytes.
     pub history_bytes: usize,
 }
 
-/// What was done since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Puts.
+    /// Number of puts.
     pub puts: AtomicU64,
     /// Bytes of keys and values put.
     pub put_bytes: AtomicU64,
-    /// Deletions, of however many keys each.
+    /// Number of range deletions.
     pub deletes: AtomicU64,
-    /// Ranges read.
+    /// Number of ranges read.
     pub ranges: AtomicU64,
-    /// Transactions of more than one operation.
+    /// Number of transactions with more than one operation.
     pub txns: AtomicU64,
 }
 
-/// Keys, values and their history.
+/// The multi-version store.
 pub struct Store {
     pub(crate) state: RwLock<State>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) reclaim: Notify,
     pub(crate) pins: AtomicUsize,
-    /// Bytes that the records take that are not given back yet.
+    /// Size in bytes of all records that are not deleted from the engine yet.
     pub(crate) bytes: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) reclaimed: watch::Sender<i64>,
-    /// Beginnings and ends of replacing the engine's content: odd while it is under way.
+    /// Counts starts and ends of snapshot installations: odd during an installation.
     replacements: AtomicU64,
     revisions: watch::Sender<i64>,
     value_budget: usize,
     deferred: OnceLock<Defer>,
     pub(crate) steps: Arc<Semaphore>,
-    /// Hash, revision and compacted revision before it of the last physical compaction.
+    /// Hash, revision and former compacted revision of the last physical compaction.
     pub(crate) compacted_hash: Mutex<Option<(u32, i64, i64)>>,
 }
 
-/// The answer to a range request, its pairs encoded.
+/// Response to a range request, with encoded pairs.
 #[derive(Debug)]
 pub struct Records {
     /// Encoded `KeyValue`s.
     pub records: Vec<Bytes>,
-    /// Whether there are more than were asked for.
+    /// Whether the limit excluded further pairs.
     pub more: bool,
-    /// How many there are in all.
+    /// Total number of keys.
     pub count: i64,
-    /// The present revision.
+    /// The current revision.
     pub revision: i64,
 }
 
-/// Takes removals. The permit is let go when the engine has them.
+/// Queues deletions for the engine. The permit is dropped when the engine has them.
 pub type Defer = Box<dyn Fn(kv_engine::Batch, OwnedSemaphorePermit) + Send + Sync>;
 
-/// Steps whose removals may wait for the engine: more of them would stand before what is applied meanwhile.
+/// Maximum number of steps whose deletions are queued. Changes applied later wait behind them.
 pub(crate) const WAITING_STEPS: usize = 4;
 
 impl Store {
-    /// Rebuilds the index from an engine. `value_budget` bounds the newest values kept in memory, in bytes.
+    /// Builds the index from an engine. `value_budget` is the size in bytes of the cache of latest
+    /// values.
     pub fn open(engine: Arc<dyn Engine>, value_budget: usize) -> Result<Store, MvccError> {
         let (state, bytes) = load(&*engine, value_budget)?;
         let store = Store {
@@ -119,7 +122,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The engine's content is about to be replaced. Until `reload` reads that need it are refused.
+    /// Starts the replacement of the engine's content. Reads that need the engine are rejected
+    /// until `reload`.
     pub fn begin_replacing(&self) {
         if !self.replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
@@ -130,7 +134,7 @@ impl Store {
         self.replacements.load(Ordering::Acquire) % 2 == 1
     }
 
-    /// Starts over from the engine, whose content was replaced.
+    /// Builds the index again from the replaced content of the engine.
     pub fn reload(&self) -> Result<(), MvccError> {
         let mut state = self.state.write();
         let (loaded, bytes) = load(&*self.engine, self.value_budget)?;
@@ -148,32 +152,32 @@ impl Store {
         Ok(())
     }
 
-    /// Begins a batch of commands. Others see its changes when the writer is dropped.
+    /// Starts a batch of commands. Its changes become visible when the writer is dropped.
     pub fn writer(&self) -> Writer<'_> {
         Writer::new(self, self.state.write())
     }
 
-    /// The present revision.
+    /// Returns the current revision.
     pub fn revision(&self) -> i64 {
         self.state.read().current
     }
 
-    /// The revision up to which history is gone.
+    /// Returns the compacted revision.
     pub fn compacted(&self) -> i64 {
         self.state.read().compacted
     }
 
-    /// Follows the present revision.
+    /// Subscribes to the current revision.
     pub fn revisions(&self) -> watch::Receiver<i64> {
         self.revisions.subscribe()
     }
 
-    /// Follows the revision up to which compacted records were removed from the engine.
+    /// Subscribes to the revision up to which compacted records are deleted from the engine.
     pub fn reclaimed(&self) -> watch::Receiver<i64> {
         self.reclaimed.subscribe()
     }
 
-    /// Removes records from the engine behind the ones that still wait for it.
+    /// Deletes records from the engine, after the writes that are queued for it.
     pub(crate) fn reclaimed_records(
         &self,
         batch: kv_engine::Batch,
@@ -186,9 +190,10 @@ impl Store {
         Ok(())
     }
 
-    /// Lets reclaimed records be removed by whoever writes to the engine, after what they were told before.
+    /// Sets the queue of the engine's writer for deletions. They must be executed after the writes
+    /// queued before.
     pub fn defer_removals(&self, defer: Defer) {
-        // Set once, when the machine is put together.
+        // Set only once, when the state machine is assembled.
         let _ = self.deferred.set(defer);
     }
 
@@ -196,23 +201,23 @@ impl Store {
         self.revisions.send_if_modified(|current| std::mem::replace(current, revision) != revision);
     }
 
-    /// Bytes that the records take, compacted ones that are not given back yet included.
+    /// Returns the size in bytes of all records, including compacted ones that are not deleted yet.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Sizes for metrics.
+    /// Returns sizes for metrics.
     pub fn sizes(&self) -> StoreSizes {
         let state = self.state.read();
         StoreSizes { keys: state.index.len(), history_bytes: state.history.bytes() }
     }
 
-    /// What was done since the start.
+    /// Returns the counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Visits the keys that hang on a lease.
+    /// Visits the keys that are attached to a lease.
     pub fn each_leased(&self, mut visit: impl FnMut(i64, &[u8])) {
         self.state.read().index.visit(crate::span::Span::new(b"", b"\0"), |key, item| {
             if item.live() && item.lease() != 0 {
@@ -222,12 +227,12 @@ impl Store {
         });
     }
 
-    /// The engine has everything up to `revision`.
+    /// Records that the engine has everything up to `revision`.
     pub fn stored(&self, revision: i64) {
         self.state.write().history.stored(revision);
     }
 
-    /// Answers a range request, with the present revision.
+    /// Executes a range request. Returns the current revision too.
     pub fn range(&self, request: &RangeRequest) -> Result<(RangeResponse, i64), MvccError> {
         range::check(request)?;
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
@@ -242,7 +247,8 @@ impl Store {
         }
     }
 
-    /// The pairs of a selection; none: one was overwritten and reclaimed meanwhile, and it has to be selected again.
+    /// Reads the pairs of a selection. Returns `None` if a compaction deleted one in the meantime;
+    /// the caller selects again.
     pub(crate) fn fetch(&self, request: &RangeRequest, selected: Selected) -> Result<Option<RangeResponse>, MvccError> {
         let Selected { selection, recent } = selected;
         let mut kvs = Vec::with_capacity(selection.found.len());
@@ -260,7 +266,8 @@ impl Store {
         Ok(None)
     }
 
-    /// As `range`, with the pairs as they are stored; none: the request needs more than that.
+    /// Executes a range request without decoding pairs. Returns `None` if the request requires
+    /// that.
     pub fn records(&self, request: &RangeRequest) -> Result<Option<Records>, MvccError> {
         range::check(request)?;
         if range::needs_all(request) || request.keys_only {
@@ -280,7 +287,7 @@ impl Store {
             });
         }
         if records.len() != wanted {
-            // One was overwritten and reclaimed meanwhile: the slow way reads again.
+            // A compaction deleted a record in the meantime; the slow path reads again.
             return Ok(None);
         }
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
@@ -288,7 +295,7 @@ impl Store {
         Ok(Some(Records { records, more, count: selection.count, revision }))
     }
 
-    /// The pair that a mark stands for; none if it was compacted.
+    /// Returns the pair of a revision, or `None` if it was compacted.
     pub fn at(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
         let event = self.state.read().history.get(mark).cloned();
         match event {
@@ -297,7 +304,7 @@ impl Store {
         }
     }
 
-    /// What an event's key had before, if it had anything and it is still there.
+    /// Returns the key's value before an event, or `None` if there was none or it was compacted.
     pub fn previous(&self, event: &Event) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = &event.previous_record {
             return Ok(decode(record));
@@ -315,7 +322,8 @@ impl Store {
         decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()))
     }
 
-    /// Revisions from `from` on, in order, at most about `limit` of them, and where to go on. Nothing: all is told.
+    /// Returns revisions from `from` on in order, about `limit` at most, and the revision at which
+    /// to continue. An empty result means that there are no newer ones.
     pub fn history(&self, from: i64, limit: usize) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
         let mut next = from;
         let before = self.replacements.load(Ordering::Acquire);
@@ -333,7 +341,7 @@ impl Store {
             };
             let last = next.saturating_add(i64::try_from(limit).unwrap_or(i64::MAX)).min(upto);
             let found = self.engine_history(next, last)?;
-            // What was gone or reclaimed while it was read would be a gap.
+            // Records that were replaced or deleted during the read would leave a gap.
             if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
                 return Err(MvccError::Replaced);
             }
@@ -381,7 +389,7 @@ impl Store {
     }
 }
 
-/// The revision to read at.
+/// Returns the revision to read at.
 pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
     if asked <= 0 {
         return Ok(state.current);
@@ -395,7 +403,7 @@ pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
     Ok(asked)
 }
 
-/// What a range request selects, and those of its pairs that the engine may not have yet.
+/// The selection of a range request, with those of its pairs that the engine may not have yet.
 pub(crate) struct Selected {
     selection: Selection,
     recent: Vec<Option<Arc<Event>>>,
@@ -456,11 +464,11 @@ fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccEr
     }
     let compacted = number(META_COMPACTED)?;
     let index = Index::restore(value_budget, changes);
-    // What the last run did not finish is found again.
+    // A compaction that the last process did not finish is executed again.
     Ok((State { index, history: History::new(current), current, compacted, reclaimed: 0, to_hash: None }, bytes))
 }
 
-/// The fields of a record that the index needs, without its value.
+/// The fields of a record that the index needs, without the value.
 struct Row<'a> {
     key: &'a [u8],
     create: i64,
@@ -468,12 +476,12 @@ struct Row<'a> {
     lease: i64,
 }
 
-/// The key of a record.
+/// Returns the key of a record.
 pub(crate) fn record_key(record: &[u8]) -> Option<&[u8]> {
     row(record).map(|row| row.key)
 }
 
-/// Reads a `KeyValue` without copying.
+/// Decodes a `KeyValue` without copying.
 fn row(mut record: &[u8]) -> Option<Row<'_>> {
     let mut row = Row { key: &[], create: 0, version: 0, lease: 0 };
     while !record.is_empty() {

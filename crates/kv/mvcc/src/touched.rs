@@ -1,28 +1,30 @@
-//! The keys that a transaction's branches change, and whether two sets of changes get in each other's way.
+//! Keys that the branches of a transaction change, and whether two sets of changes conflict.
 //!
-//! A request of the allowed size has tens of thousands of operations in nested branches, and this is asked before anybody's
-//! rights are: so the work grows with the request's size and a logarithm, never with puts times deletes.
+//! A request of the allowed size can have tens of thousands of operations in nested branches, and
+//! this check precedes the permission check. The effort therefore grows with the request's size
+//! times a logarithm, never with puts times deletions.
 
 use crate::span::Span;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// What a branch puts and deletes; a key may be put once, and not also be deleted.
+/// Keys that a branch puts and deletes. A key may be put once, and not also be deleted.
 #[derive(Default)]
 pub(crate) struct Touched {
     puts: BTreeSet<Bytes>,
-    /// Intervals that neither meet nor touch: first key, and the first key after it (none: there is no end).
+    /// Disjoint, non-adjacent ranges: first key, and the first key after the range (`None`: no
+    /// end).
     deletes: BTreeMap<Bytes, Option<Bytes>>,
 }
 
 impl Touched {
-    /// Notes a put. False: its key is put or deleted already.
+    /// Adds a put. Returns false if its key is already put or deleted.
     pub fn put(&mut self, key: &Bytes) -> bool {
         !self.deletes(key) && self.puts.insert(key.clone())
     }
 
-    /// Notes a deletion, as a request has it.
+    /// Adds a deletion, in the form of a request.
     pub fn delete(&mut self, key: &Bytes, range_end: &Bytes) {
         let span = Span::new(key, range_end);
         let end = match span.bounds() {
@@ -34,7 +36,7 @@ impl Touched {
         self.delete_until(key.clone(), end);
     }
 
-    /// Joins an interval with those that it meets.
+    /// Merges a range with those that it overlaps.
     fn delete_until(&mut self, mut from: Bytes, mut end: Option<Bytes>) {
         if let Some((before, reached)) = self.deletes.range(..=from.clone()).next_back()
             && reached.as_ref().is_none_or(|reached| *reached >= from)
@@ -69,14 +71,15 @@ impl Touched {
         self.puts.len() + self.deletes.len()
     }
 
-    /// Whether a key is put by both, or put by one and deleted by the other.
+    /// Returns whether both put the same key, or one puts a key that the other deletes.
     pub fn meets(&self, other: &Touched) -> bool {
         let (few, many) = if self.size() < other.size() { (self, other) } else { (other, self) };
         few.puts.iter().any(|key| many.puts.contains(key) || many.deletes(key))
             || few.deletes.iter().any(|(from, end)| many.puts_within(from, end.as_ref()))
     }
 
-    /// Takes over what another one has; the smaller goes into the larger, so that deep nesting stays cheap.
+    /// Adds the changes of `other`. The smaller set is merged into the larger, so that deep nesting
+    /// remains cheap.
     pub fn merge(&mut self, mut other: Touched) {
         if self.size() < other.size() {
             std::mem::swap(self, &mut other);

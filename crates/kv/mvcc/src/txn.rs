@@ -1,7 +1,7 @@
-//! Transactions: which branches are taken, whether their operations can be carried out, and carrying them out.
+//! Transactions: chooses branches, validates their operations, and executes them.
 //!
-//! All comparisons, those of nested transactions too, see the state before the first operation. Everything is checked
-//! before anything is changed.
+//! All comparisons, including those of nested transactions, see the state before the first
+//! operation. Everything is validated before anything is changed.
 
 use crate::error::MvccError;
 use crate::range;
@@ -11,17 +11,17 @@ use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
 
-/// How deep transactions may nest.
+/// Maximum depth of nested transactions.
 const MAX_DEPTH: usize = 64;
 
-/// Bounds on a transaction.
+/// Limits of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Comparisons, or operations of a branch.
+    /// Maximum number of comparisons, and of operations per branch.
     pub max_txn_ops: usize,
 }
 
-/// Whether a put makes sense by itself.
+/// Validates a put, independent of the state.
 pub fn check_put(request: &PutRequest) -> Result<(), MvccError> {
     if request.key.is_empty() {
         return Err(MvccError::EmptyKey);
@@ -39,7 +39,7 @@ fn check_delete(request: &DeleteRangeRequest) -> Result<(), MvccError> {
     if request.key.is_empty() { Err(MvccError::EmptyKey) } else { Ok(()) }
 }
 
-/// Whether a request makes sense by itself, before it is proposed.
+/// Validates a request before it is proposed, independent of the state.
 pub fn check_request(request: &Request, limits: Limits) -> Result<(), MvccError> {
     match request {
         Request::RequestRange(request) => range::check(request),
@@ -99,11 +99,11 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
     Ok(touched)
 }
 
-/// Which branch each transaction takes, in the order in which they are carried out.
+/// The chosen branch of each transaction, in the order of execution.
 pub(crate) type Path = Vec<bool>;
 
 impl Writer<'_> {
-    /// Carries out a transaction that `check_request` has let pass.
+    /// Executes a transaction that `check_request` has accepted.
     pub fn txn(&mut self, request: &TxnRequest, leases: &mut dyn LeaseBook) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
         self.view().choose(request, &mut path)?;
@@ -182,7 +182,7 @@ mod tests {
         RequestOp { request: Some(Request::RequestTxn(request)) }
     }
 
-    /// Keys that are put, and intervals that are deleted, compared one with another.
+    /// Keys that are put and ranges that are deleted, compared pairwise.
     type Plain = (Vec<Bytes>, Vec<(Bytes, Bytes)>);
 
     fn plain(ops: &[RequestOp]) -> Option<Plain> {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Comparing each put with each deletion would take a billion steps here.
+    /// Comparing each put with each deletion would take 10^9 steps here.
     #[test]
     fn many_operations_in_nested_branches_are_checked_at_once() {
         const EACH: u32 = 128;

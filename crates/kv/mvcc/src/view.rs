@@ -1,4 +1,4 @@
-//! What can be read under the lock, shared or not: pairs, comparisons, which branches a transaction takes.
+//! Reads under the lock: pairs, comparisons, and the branches of a transaction.
 
 use crate::error::MvccError;
 use crate::history::Event;
@@ -16,7 +16,7 @@ use proto_etcd::mvccpb::KeyValue;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A state, and changes that are not committed yet.
+/// The state, and changes that are not committed yet.
 pub(crate) struct View<'a> {
     pub engine: &'a dyn Engine,
     pub state: &'a State,
@@ -24,12 +24,12 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Whether a range can be read now.
+    /// Checks that a range can be read at its revision.
     pub fn check_range(&self, request: &RangeRequest) -> Result<(), MvccError> {
         readable(self.state, request.revision).map(drop)
     }
 
-    /// A key's present pair.
+    /// Returns the current pair of a key.
     pub fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
         match self.state.index.get(key) {
             Some(item) if item.live() => self.value(item.last, item.record().cloned()),
@@ -37,7 +37,7 @@ impl View<'_> {
         }
     }
 
-    /// The pair that a mark stands for.
+    /// Returns the pair of a revision.
     pub fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = record {
             return decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()));
@@ -52,7 +52,7 @@ impl View<'_> {
         record.and_then(|record| decode(&record)).map(Some).ok_or(MvccError::Damaged(mark.main()))
     }
 
-    /// Which branches are taken.
+    /// Chooses the branches of a transaction.
     pub fn choose(&self, request: &TxnRequest, path: &mut Path) -> Result<(), MvccError> {
         let mut succeeded = true;
         for compare in &request.compare {
@@ -87,7 +87,7 @@ impl View<'_> {
         Ok(if any { all } else { holds_for(compare, None) })
     }
 
-    /// A value comparison of an absent key fails, whatever it asks.
+    /// Compares values. The comparison with an absent key fails.
     fn values_hold(&self, compare: &Compare, span: Span<'_>) -> Result<bool, MvccError> {
         let wanted = match &compare.target_union {
             Some(TargetUnion::Value(wanted)) => wanted.clone(),
@@ -113,7 +113,7 @@ impl View<'_> {
     }
 }
 
-/// Compares a number of a key; an absent key has zeros.
+/// Compares a number of a key. An absent key has zeros.
 fn holds_for(compare: &Compare, item: Option<&Item>) -> bool {
     let (version, create, modified, lease) = match item {
         Some(item) => (item.version(), item.create(), item.last.main(), item.lease()),

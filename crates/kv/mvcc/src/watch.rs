@@ -1,7 +1,8 @@
-//! Watches: one hub fans the newest revisions out to streams; a stream that can't keep up reads on by itself.
+//! Watches: one hub sends the newest revisions to all streams; a stream that can't keep up reads
+//! history by itself.
 //!
-//! A watcher is either joined (the hub sends it what comes) or behind (its stream reads history in batches from the
-//! watcher's cursor and then asks to join). The hub never waits for a stream.
+//! A watcher is either synced (the hub sends it new events) or unsynced (its stream reads history
+//! in batches and then joins the hub). The hub never waits for a stream.
 
 use crate::history::{Event, RevisionEvents};
 use crate::span::Span;
@@ -13,80 +14,81 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
 
-/// Revisions read from history at once.
+/// Number of revisions per read of history.
 const BATCH: usize = 1_000;
-/// Deliveries that may wait for a stream before its watchers are set aside.
+/// Maximum number of queued deliveries of a stream before its watchers become unsynced (etcd's
+/// victims).
 const MAX_WAITING: usize = 4_096;
-/// Bytes of large events count as much as a delivery: what waits for a stream is bounded in bytes, too.
+/// Size in bytes of events that counts as one delivery, so that queues are bounded in bytes too.
 const BYTES: usize = 4 << 10;
 
-/// Which changes a watcher leaves out.
+/// Events that a watcher does not receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchFilter {
-    /// No puts.
+    /// Excludes puts.
     pub no_put: bool,
-    /// No deletions.
+    /// Excludes deletions.
     pub no_delete: bool,
 }
 
 impl WatchFilter {
-    /// Whether an event passes.
+    /// Returns whether the watcher receives an event.
     pub fn passes(self, event: &Event) -> bool {
         if event.mark.dead() { !self.no_delete } else { !self.no_put }
     }
 }
 
-/// A stream's name for one of its watchers.
+/// Identity of a watcher in the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatcherKey {
-    /// Stream.
+    /// ID of the stream.
     pub stream: u64,
-    /// Watcher in the stream.
+    /// Watch ID in the stream.
     pub watch: i64,
 }
 
-/// What a watcher wants.
+/// Keys and filter of a watcher.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     /// First key.
     pub key: Bytes,
-    /// End of the interval, as in requests.
+    /// End of the range, as in requests.
     pub end: Bytes,
-    /// What is left out.
+    /// Excluded events.
     pub filter: WatchFilter,
 }
 
 impl Watcher {
-    /// The events of a revision that it wants.
+    /// Returns the events of a revision that the watcher receives.
     pub fn wanted(&self, events: &RevisionEvents) -> Vec<Arc<Event>> {
         let span = Span::new(&self.key, &self.end);
         events.iter().filter(|event| span.contains(&event.kv.key) && self.filter.passes(event)).cloned().collect()
     }
 }
 
-/// What the hub tells a stream.
+/// Message from the hub to a stream.
 #[derive(Debug)]
 pub enum Inbound {
-    /// Events of a revision for all these watchers.
+    /// Events of one revision for all these watchers.
     Events {
-        /// Watchers in the stream.
+        /// Watch IDs in the stream.
         watches: Vec<i64>,
-        /// The revision that they are of.
+        /// The main revision.
         revision: i64,
         /// The events.
         events: Arc<[Arc<Event>]>,
     },
-    /// The watcher is no longer joined: it has everything before this revision.
+    /// The watcher has become unsynced. It has received everything before this revision.
     SetAside {
-        /// Watcher in the stream.
+        /// Watch ID in the stream.
         watch: i64,
-        /// Where to read on.
+        /// Revision at which to continue.
         from: i64,
     },
 }
 
 impl Inbound {
-    /// What it counts for among what waits.
+    /// Weight of this message against the stream's send-queue limit.
     fn weight(&self) -> usize {
         match self {
             Inbound::Events { watches, events, .. } => weight(watches, events),
@@ -102,7 +104,7 @@ fn weight(watches: &[i64], events: &[Arc<Event>]) -> usize {
 struct Stream {
     sender: mpsc::UnboundedSender<Inbound>,
     waiting: Arc<AtomicUsize>,
-    /// Watchers that the stream has, joined or not.
+    /// Number of watchers of the stream, synced or not.
     watchers: Arc<AtomicUsize>,
 }
 
@@ -114,7 +116,7 @@ struct Group {
 
 type Ranges = BTreeMap<(Bytes, Bytes), Group>;
 
-/// The groups of watchers that an event concerns.
+/// Returns the groups whose keys include that of an event.
 fn groups<'a>(
     keys: &'a HashMap<Bytes, Group>,
     ranges: &'a Ranges,
@@ -128,41 +130,41 @@ fn groups<'a>(
 #[derive(Default)]
 struct Shared {
     streams: HashMap<u64, Stream>,
-    /// By single key.
+    /// Groups of a single key.
     keys: HashMap<Bytes, Group>,
-    /// By interval.
+    /// Groups of a range.
     ranges: Ranges,
     places: HashMap<WatcherKey, (Bytes, Bytes)>,
-    /// Everything up to here has been sent.
+    /// Revision up to which everything has been sent.
     sent: i64,
     next_stream: u64,
-    /// Events sent since the start.
+    /// Number of events sent since the start.
     events: u64,
 }
 
-/// What the hub has to do.
+/// Sizes for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HubSizes {
-    /// Streams.
+    /// Number of streams.
     pub streams: usize,
-    /// Watchers that are joined.
+    /// Number of synced watchers.
     pub joined: usize,
-    /// Watchers that read on by themselves.
+    /// Number of unsynced watchers.
     pub behind: usize,
-    /// Deliveries that wait for their stream.
+    /// Number of queued deliveries.
     pub waiting: usize,
-    /// Deliveries since the start.
+    /// Number of deliveries since the start.
     pub sent: u64,
 }
 
-/// Fans revisions out.
+/// Sends new revisions to streams.
 pub struct Hub {
     store: Arc<Store>,
     shared: Mutex<Shared>,
     joined: Notify,
 }
 
-/// A stream's connection to the hub. Dropping it ends its watchers.
+/// A stream's connection to the hub. Dropping it removes its watchers.
 pub struct HubHandle {
     hub: Arc<Hub>,
     stream: u64,
@@ -172,18 +174,18 @@ pub struct HubHandle {
 }
 
 impl Hub {
-    /// A hub that starts at the store's present.
+    /// Creates a hub that starts after the current revision.
     pub fn new(store: Arc<Store>) -> Arc<Hub> {
         let shared = Shared { sent: store.revision(), ..Shared::default() };
         Arc::new(Hub { store, shared: Mutex::new(shared), joined: Notify::new() })
     }
 
-    /// Sends what comes until the store is gone.
+    /// Sends new revisions until the store is dropped.
     pub async fn run(&self) {
         let mut revisions = self.store.revisions();
         loop {
             if !self.send_new() {
-                // Nothing to wake up for with every revision.
+                // Without watchers, a wake-up per revision would be wasted.
                 self.joined.notified().await;
             } else if revisions.changed().await.is_err() {
                 return;
@@ -191,7 +193,7 @@ impl Hub {
         }
     }
 
-    /// What there is to do, for metrics.
+    /// Returns sizes for metrics.
     pub fn sizes(&self) -> HubSizes {
         let shared = self.shared.lock();
         let sum = |count: fn(&Stream) -> &AtomicUsize| -> usize {
@@ -207,7 +209,7 @@ impl Hub {
         }
     }
 
-    /// A new stream.
+    /// Connects a new stream.
     pub fn connect(self: &Arc<Self>) -> HubHandle {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (waiting, watchers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -218,7 +220,7 @@ impl Hub {
         HubHandle { hub: self.clone(), stream, receiver, waiting, watchers }
     }
 
-    /// Whether anybody is joined.
+    /// Sends all new revisions. Returns false if there are no synced watchers.
     fn send_new(&self) -> bool {
         loop {
             let mut shared = self.shared.lock();
@@ -227,7 +229,8 @@ impl Hub {
             }
             let from = shared.sent + 1;
             let Ok((revisions, _)) = self.store.history(from, BATCH) else {
-                // Replaced by a snapshot, or compacted before it was sent: everyone reads on by himself.
+                // The state was replaced by a snapshot, or the revisions were compacted before they
+                // were sent: all watchers read history.
                 let present = self.store.revision();
                 shared.set_all_aside();
                 shared.sent = present;
@@ -247,7 +250,8 @@ impl Shared {
     fn send(&mut self, events: &RevisionEvents) {
         let Some(revision) = events.first().map(|event| event.mark.main()) else { return };
         self.sent = revision;
-        // Usually one event: whoever wants it gets the same, and a stream is told once for all of its watchers.
+        // The common case is one event: all its watchers receive the same one, in one message per
+        // stream.
         if let [event] = events.as_ref() {
             let mut wanted: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
             for group in groups(&self.keys, &self.ranges, event) {
@@ -275,11 +279,11 @@ impl Shared {
 
     fn deliver(&mut self, number: u64, watches: Vec<i64>, revision: i64, events: RevisionEvents) {
         let Some(stream) = self.streams.get(&number) else { return };
-        // Nobody else adds to it meanwhile: this lock is held.
+        // No other thread adds to the queue, because this lock is held.
         if stream.waiting.load(Ordering::Relaxed) < MAX_WAITING {
             stream.waiting.fetch_add(weight(&watches, &events), Ordering::Relaxed);
             self.events += (watches.len() * events.len()) as u64;
-            // A stream that is gone takes its watchers with it by itself.
+            // A closed stream removes its watchers itself.
             let _ = stream.sender.send(Inbound::Events { watches, revision, events });
             return;
         }
@@ -332,33 +336,35 @@ impl Shared {
 }
 
 impl HubHandle {
-    /// The next message from the hub; none when the hub is gone.
+    /// Waits for the next message of the hub. Returns `None` when the hub is dropped.
     pub async fn next(&mut self) -> Option<Inbound> {
         let inbound = self.receiver.recv().await?;
         self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
         Some(inbound)
     }
 
-    /// A message that is already there.
+    /// Returns the next message if there is one.
     pub fn try_next(&mut self) -> Option<Inbound> {
         let inbound = self.receiver.try_recv().ok()?;
         self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
         Some(inbound)
     }
 
-    /// Joins a watcher that has everything before `from`. False: it is behind, and has to read on first.
+    /// Joins a watcher that has received everything before `from`. Returns false if it is unsynced
+    /// and must read history first.
     pub fn join(&self, watch: i64, watcher: &Watcher, from: i64) -> bool {
         let mut shared = self.hub.shared.lock();
         let first = shared.places.is_empty();
         if first {
-            // Nobody was sent anything lately: whoever joins has to have everything up to here.
+            // Without synced watchers `sent` is not maintained. The joining watcher must have
+            // everything up to the current revision.
             shared.sent = self.hub.store.revision();
         }
         if from <= shared.sent {
             return false;
         }
         if from > shared.sent + 1 {
-            // It waits for a revision to come: until then, its stream leaves out what is before.
+            // The watcher starts at a future revision. Until then its stream skips events.
             tracing::debug!(from, "a watcher from the future");
         }
         shared.join(WatcherKey { stream: self.stream, watch }, watcher);
@@ -368,17 +374,18 @@ impl HubHandle {
         true
     }
 
-    /// Says how many watchers the stream has, joined or not.
+    /// Sets the number of watchers of the stream, synced or not.
     pub fn has_watchers(&self, count: usize) {
         self.watchers.store(count, Ordering::Relaxed);
     }
 
-    /// Ends a watcher.
+    /// Removes a watcher.
     pub fn leave(&self, watch: i64) {
         self.hub.shared.lock().leave(WatcherKey { stream: self.stream, watch });
     }
 
-    /// Everything up to here has been sent to joined watchers, though it may still wait in the stream.
+    /// Returns the revision up to which everything has been sent to synced watchers, though it may
+    /// still be queued.
     pub fn sent(&self) -> i64 {
         let shared = self.hub.shared.lock();
         if shared.places.is_empty() { self.hub.store.revision() } else { shared.sent }

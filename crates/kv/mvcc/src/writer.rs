@@ -1,4 +1,4 @@
-//! Carrying out writes under the lock.
+//! Executes writes under the lock.
 
 use crate::error::MvccError;
 use crate::history::Event;
@@ -19,17 +19,17 @@ use proto_etcd::mvccpb::KeyValue;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Which leases there are, and which keys hang on them.
+/// Access to leases and the keys attached to them.
 pub trait LeaseBook {
-    /// Whether the lease is there.
+    /// Returns whether the lease exists.
     fn exists(&self, lease: i64) -> bool;
-    /// The key hangs on the lease from now on.
+    /// Attaches the key to the lease.
     fn attach(&mut self, lease: i64, key: &[u8]);
-    /// It no longer does.
+    /// Detaches the key from the lease.
     fn detach(&mut self, lease: i64, key: &[u8]);
 }
 
-/// A book without leases.
+/// Implementation without leases.
 pub struct NoLeases;
 
 impl LeaseBook for NoLeases {
@@ -40,7 +40,7 @@ impl LeaseBook for NoLeases {
     fn detach(&mut self, _: i64, _: &[u8]) {}
 }
 
-/// The one who may change the store. Each command ends with `commit`.
+/// Exclusive write access to the store. Each command ends with `commit`.
 pub struct Writer<'a> {
     store: &'a Store,
     pub(crate) state: RwLockWriteGuard<'a, State>,
@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
         Writer { store, state, events: Vec::new() }
     }
 
-    /// Ends a command: its changes become one revision. Their records go to `batch`.
+    /// Ends a command. Its changes become one revision, and their records are added to `batch`.
     pub fn commit(&mut self, batch: &mut Batch) {
         if self.events.is_empty() {
             return;
@@ -67,12 +67,13 @@ impl<'a> Writer<'a> {
         self.state.history.push(events.into());
     }
 
-    /// The revision that a read in this command sees: the one it makes, if it has changed something.
+    /// Returns the revision that a read in this command sees: that of the command itself, if it has
+    /// changed something.
     pub fn revision(&self) -> i64 {
         self.state.current + i64::from(!self.events.is_empty())
     }
 
-    /// Bytes of history that wait for the engine or are kept for watchers.
+    /// Returns the size of the history in bytes.
     pub fn history_bytes(&self) -> usize {
         self.state.history.bytes()
     }
@@ -81,7 +82,7 @@ impl<'a> Writer<'a> {
         Mark::new(self.state.current + 1, u32::try_from(self.events.len()).unwrap_or(u32::MAX >> 1), dead)
     }
 
-    /// Whether a put can be carried out now.
+    /// Checks whether a put can be executed in the current state.
     pub fn check_put(&self, request: &PutRequest, leases: &dyn LeaseBook) -> Result<(), MvccError> {
         if request.ignore_value || request.ignore_lease {
             let there = self.state.index.get(&request.key).is_some_and(|item| item.live());
@@ -95,7 +96,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sets a key. `check_put` has passed.
+    /// Puts a key. `check_put` must have succeeded.
     pub fn put(&mut self, request: &PutRequest, leases: &mut dyn LeaseBook) -> Result<PutResponse, MvccError> {
         let counts = &self.store.counts;
         counts.puts.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +135,7 @@ impl<'a> Writer<'a> {
         Ok(PutResponse { header, prev_kv: previous.filter(|_| request.prev_kv) })
     }
 
-    /// Deletes the keys of an interval.
+    /// Deletes the keys of a range.
     pub fn delete_range(
         &mut self,
         request: &DeleteRangeRequest,
@@ -158,7 +159,7 @@ impl<'a> Writer<'a> {
         Ok(DeleteRangeResponse { header: self.header(), deleted: keys.len() as i64, prev_kvs })
     }
 
-    /// Deletes one key, if it is there.
+    /// Deletes a key if it exists.
     pub fn delete(&mut self, key: &Bytes, leases: &mut dyn LeaseBook) {
         let mark = self.next_mark(true);
         let kv = KeyValue { key: key.clone(), mod_revision: mark.main(), ..KeyValue::default() };
@@ -179,7 +180,8 @@ impl<'a> Writer<'a> {
         self.events.push(Arc::new(Event { mark, kv, record, previous, previous_record }));
     }
 
-    /// Reads in the middle of a transaction, its own changes included. The view's `check_range` has passed.
+    /// Reads a range within a transaction, including its changes. The view's `check_range` must
+    /// have succeeded.
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
         self.store.counts.ranges.fetch_add(1, Ordering::Relaxed);
         let revision = if request.revision <= 0 { self.revision() } else { request.revision };
@@ -193,7 +195,7 @@ impl<'a> Writer<'a> {
         Ok(response)
     }
 
-    /// A key's present pair.
+    /// Returns the current pair of a key.
     pub(crate) fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
         self.view().current(key)
     }
@@ -202,7 +204,7 @@ impl<'a> Writer<'a> {
         self.store.counts.txns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is there, this command's changes included.
+    /// Returns a view of the state including this command's changes.
     pub(crate) fn view(&self) -> View<'_> {
         View { engine: &*self.store.engine, state: &self.state, pending: &self.events }
     }
@@ -211,7 +213,7 @@ impl<'a> Writer<'a> {
         Some(ResponseHeader { revision: self.revision(), ..ResponseHeader::default() })
     }
 
-    /// Forgets what no read after `revision` sees. The space is given back afterwards, in small steps.
+    /// Compacts the history up to `revision`. The records are deleted afterwards in small steps.
     pub fn compact(&mut self, revision: i64, batch: &mut Batch) -> Result<(), MvccError> {
         if revision <= self.state.compacted {
             return Err(MvccError::Compacted);
@@ -225,8 +227,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Compacts, and has the history up to the revision hashed as it can still be read: `Store::hash` goes on to answer for
-    /// this revision what it answered before. That costs a walk over all records.
+    /// Compacts, and has the history up to the revision hashed before records are deleted.
+    /// `Store::hash` then returns the same hash for this revision as before. That requires a scan
+    /// of all records.
     pub fn compact_physically(&mut self, revision: i64, batch: &mut Batch) -> Result<(), MvccError> {
         let before = self.state.compacted;
         self.compact(revision, batch)?;

@@ -1,4 +1,4 @@
-//! The semantics of the API in the plainest way: a copy of all pairs for each revision.
+//! The semantics of the API in their simplest form: a copy of all pairs for each revision.
 
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Rows = BTreeMap<Bytes, KeyValue>;
 type Refused = &'static str;
 
-/// What happened to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     pub deleted: bool,
@@ -24,7 +24,7 @@ pub struct Change {
     pub previous: Option<KeyValue>,
 }
 
-/// Everything there ever was. Revision 1 is empty.
+/// The whole history. Revision 1 is empty.
 pub struct Naive {
     pub rows: Vec<Rows>,
     pub changes: Vec<Vec<Change>>,
@@ -32,11 +32,11 @@ pub struct Naive {
     pub leases: BTreeSet<i64>,
 }
 
-/// A command that is carried out.
+/// A command in execution.
 pub struct Step {
     pub rows: Rows,
     pub changes: Vec<Change>,
-    /// Before it.
+    /// Revision before the command.
     current: i64,
 }
 
@@ -159,7 +159,7 @@ impl Naive {
         Ok(RangeResponse { header: step.header(), kvs, more, count })
     }
 
-    /// All comparisons see the state before the first operation.
+    /// Executes a transaction. All comparisons see the state before the first operation.
     pub fn txn(&self, step: &mut Step, request: &TxnRequest) -> Result<TxnResponse, Refused> {
         let succeeded = request.compare.iter().all(|compare| self.holds(compare));
         let mut responses = Vec::new();
@@ -175,7 +175,8 @@ impl Naive {
         Ok(TxnResponse { header: step.header(), succeeded, responses })
     }
 
-    /// Of each pair in the interval; where there is none, of one that is all zeros and has no value to compare.
+    /// Compares each pair of the range. An empty range is compared as one pair with zeros, which
+    /// has no value.
     fn holds(&self, compare: &Compare) -> bool {
         let mut found = self.now().values().filter(|kv| within(&kv.key, &compare.key, &compare.range_end)).peekable();
         if found.peek().is_some() {

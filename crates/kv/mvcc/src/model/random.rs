@@ -1,4 +1,4 @@
-//! Random commands. Keys are few and intervals short, so that they meet.
+//! Random commands. Few keys and short ranges make conflicts likely.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ pub enum Command {
     Range(RangeRequest),
     Grant(i64),
     Revoke(i64),
-    /// To this part of the history, in 255ths.
+    /// Compacts to this part of the history, in 255ths.
     Compact(u8),
-    /// The space of what was compacted is given back.
+    /// Deletes compacted records.
     Reclaim,
     Restart,
 }
@@ -52,7 +52,7 @@ fn lease() -> impl Strategy<Value = i64> {
     1..4_i64
 }
 
-/// Zero mostly.
+/// Generates zero in most cases.
 fn seldom(number: impl Strategy<Value = i64>) -> impl Strategy<Value = i64> {
     prop_oneof![4 => Just(0_i64), 1 => number]
 }
