@@ -1,4 +1,4 @@
-//! Where the log's files are: the file system, or what a simulation puts in its place.
+//! File access of the log: the file system, or its replacement in a simulation.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -9,41 +9,41 @@ use std::sync::Arc;
 
 /// A file of the log.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Its length.
+    /// Returns the length in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Fills `bytes` from a place in it.
+    /// Fills `bytes` from the offset `at`.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
-    /// Writes all of `bytes` to a place in it.
+    /// Writes all of `bytes` at the offset `at`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
-    /// Makes it at least this long, with space behind it where that can be had.
+    /// Extends the file to at least this length and allocates its blocks if possible.
     fn allocate(&self, size: u64) -> io::Result<()>;
-    /// Returns when its content would survive a loss of power.
+    /// Waits until the content is durable.
     fn sync_data(&self) -> io::Result<()>;
-    /// Returns when content and length would survive a loss of power.
+    /// Waits until content and length are durable.
     fn sync_all(&self) -> io::Result<()>;
 }
 
-/// Folders and files.
+/// Access to directories and files.
 pub trait Disk: Debug + Send + Sync + 'static {
-    /// Makes a folder and those above it, where needed.
+    /// Creates a directory and its parents, if they don't exist.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
-    /// Names in a folder.
+    /// Returns the names in a directory.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Opens a file, empty if it was not there.
+    /// Opens a file, creating it if it does not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Gives a file another name, in place of whatever had it.
+    /// Renames a file, replacing an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
+    /// Deletes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Whether there is such a file.
+    /// Returns whether a file exists.
     fn exists(&self, path: &Path) -> bool;
-    /// Makes new names, renames and removals in a folder durable.
+    /// Makes creations, renames and deletions in a directory durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// The file system.
+/// The real file system.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSystem;
 

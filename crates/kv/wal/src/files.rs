@@ -1,9 +1,10 @@
 //! Segment files: names, creation, recycling.
 //!
-//! A segment gets its name only when its head is on disk, so a named segment always begins with a valid frame. Behind its
-//! frames a segment is full of zeros, which is how a torn frame is known. One that was in use is filled with zeros on the
-//! side before it is used again. Zeroing a range by `fallocate` would be quicker, but makes blocks count as never written,
-//! and then each sync of a new one waits for the file system's journal.
+//! A segment gets its name only when its head is on disk, so a named segment always starts with a
+//! valid frame. The rest of a segment after its frames is zero, which identifies a torn frame. A
+//! used segment is filled with zeros in the background before it is used again. Rejected: zeroing
+//! by `fallocate`. It is faster, but marks blocks as unwritten, so that the first sync of each
+//! block waits for the file system's journal.
 
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Record};
@@ -13,17 +14,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Size to which a segment is preallocated, and at which the next one begins.
+/// Size in bytes to which a segment is preallocated, and at which the next one starts.
 pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
-/// A segment that is used no more. Earlier versions begin the next one in it as it is.
+/// A segment that is no longer used. Earlier versions reuse it without zeroing.
 const SPARE: &str = "spare.tmp";
-/// A segment full of zeros.
+/// A zeroed segment.
 const ZEROED: &str = "zeroed.tmp";
 const NEXT: &str = "next.tmp";
 const FILLING: &str = "filling.tmp";
 const FILL_BYTES: usize = 1 << 20;
 
-/// What to do about a refusal, where there is something.
+/// Returns advice for an error, or an empty text.
 pub(crate) fn remedy(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::StorageFull => "; free some space and start it again",
@@ -32,7 +33,7 @@ pub(crate) fn remedy(e: &io::Error) -> &'static str {
     }
 }
 
-/// Nothing may be acknowledged any more.
+/// Exits the process, because nothing may be acknowledged any more.
 #[allow(clippy::print_stderr)]
 pub(crate) fn fail(shared: &Shared, e: &io::Error) -> ! {
     let full = remedy(e);
@@ -43,12 +44,12 @@ pub(crate) fn fail(shared: &Shared, e: &io::Error) -> ! {
     std::process::exit(1);
 }
 
-/// Path of the segment whose first frame has this sequence number.
+/// Returns the path of the segment whose first frame has this sequence number.
 pub(crate) fn path(folder: &Path, first: u64) -> PathBuf {
     folder.join(format!("{first:016x}.wal"))
 }
 
-/// First sequence numbers of the segments there are, in order.
+/// Returns the first sequence numbers of all segments, in order.
 pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
     let first = |name: String| u64::from_str_radix(name.strip_suffix(".wal")?, 16).ok();
     let mut found: Vec<u64> = disk.list(folder)?.into_iter().filter_map(first).collect();
@@ -56,22 +57,23 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// A segment that was made.
+/// A created segment.
 pub(crate) struct Made {
     pub file: Arc<dyn DiskFile>,
-    /// Of its head.
+    /// Size of its head in bytes.
     pub size: u64,
-    /// Blocks up to here have been written before.
+    /// Offset up to which blocks have been written.
     pub written: u64,
 }
 
-/// A segment that an earlier process made ready may have been begun, by a renaming that was lost with the power.
+/// Renames a zeroed segment of an earlier process: it may have been used, if a rename was lost with
+/// the power.
 pub(crate) fn distrust(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
     let zeroed = folder.join(ZEROED);
     if disk.exists(&zeroed) { disk.rename(&zeroed, &folder.join(SPARE)) } else { Ok(()) }
 }
 
-/// Makes the segment that begins with frame `first`, which holds `head`.
+/// Creates the segment that starts with frame `first`, which contains `head`.
 pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record], size: u64) -> io::Result<Made> {
     let next = folder.join(NEXT);
     let ready = disk.rename(&folder.join(ZEROED), &next).is_ok();
@@ -90,17 +92,19 @@ pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record]
     Ok(Made { file, size: head, written: if ready { size } else { head } })
 }
 
-/// What is done beside whatever else goes on: segments that are used no more are given back, and the next one is made ready.
+/// Maintenance of segment files in the background: recycles unused segments and prepares the next
+/// one.
 ///
-/// Removing a file of this size takes milliseconds, and a purge frees many. Without a segment that is ready, the next one is
-/// written for the first time while others wait.
+/// Deleting a file of this size takes milliseconds, and a purge frees many. Without a prepared
+/// segment, the next one is written for the first time while requests wait.
 pub struct Upkeep {
     pub(crate) shared: Arc<Shared>,
     pub(crate) size: u64,
 }
 
 impl Upkeep {
-    /// Does it, unless somebody else does, who then finds this too. Fails if the log's folder can't be changed and synced.
+    /// Runs the maintenance, unless another thread does, which then handles this request too.
+    /// Returns an error if the log's directory can't be changed and synced.
     pub fn run(self) -> io::Result<()> {
         loop {
             let Some(alone) = self.shared.upkeep.try_lock() else { return Ok(()) };
@@ -113,7 +117,8 @@ impl Upkeep {
         }
     }
 
-    /// Gives free segments back, the oldest first: what a crash leaves is a log with dead entries at its beginning.
+    /// Recycles unused segments, the oldest first, so that a crash can only leave dead entries at
+    /// the start of the log.
     fn give_back(&self) -> io::Result<()> {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let mut given = false;
@@ -125,29 +130,31 @@ impl Upkeep {
         if given { disk.sync_folder(folder) } else { Ok(()) }
     }
 
-    /// Fills a segment that is used no more, or a new one, with zeros, unless one is ready.
+    /// Fills an unused or a new segment with zeros, unless one is prepared.
     fn fill_spare(&self) {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let (zeroed, filling) = (folder.join(ZEROED), folder.join(FILLING));
         if disk.exists(&zeroed) {
             return;
         }
-        // Under its old name it is a part of the log: that has to be gone for good before anything in it is changed.
+        // Under its old name the file is a part of the log. The rename must be durable before its
+        // content changes.
         if disk.rename(&folder.join(SPARE), &filling).is_ok() && disk.sync_folder(folder).is_err() {
             return;
         }
         if fill(disk, &filling, self.size).and_then(|()| disk.rename(&filling, &zeroed)).is_err() {
-            // No space, perhaps; whoever needs the segment will say so.
+            // The disk may be full; creating the next segment reports that.
             let _ = disk.remove(&filling);
         }
     }
 }
 
-/// Does it in a thread of its own. A failure ends the process.
+/// Runs the maintenance in a thread of its own. An error exits the process.
 pub(crate) fn aside(upkeep: Upkeep) {
     let shared = upkeep.shared.clone();
     let work = move || upkeep.run().unwrap_or_else(|e| fail(&shared, &e));
-    // A segment that is not ready is made when it is needed; what is not given back now is with the next.
+    // Without the thread, a segment is created when it is needed, and unused ones are recycled next
+    // time.
     let _ = std::thread::Builder::new().name("wal upkeep".to_owned()).spawn(work);
 }
 
@@ -158,7 +165,7 @@ fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes zeros, in steps, so that a sync of the log does not wait for all of them.
+/// Writes zeros in steps, so that a sync of the log does not wait for all of them.
 pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<()> {
     let zeros = vec![0; FILL_BYTES];
     while from < end {
@@ -170,7 +177,7 @@ pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<(
     Ok(())
 }
 
-/// Gives a segment's space to a next one, or back to the file system.
+/// Keeps an unused segment as the spare, or deletes it if there is one.
 fn recycle(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
     let spare = folder.join(SPARE);
     if disk.exists(&spare) || disk.exists(&folder.join(ZEROED)) {

@@ -1,4 +1,4 @@
-//! The data folder: whose it is, which version it has, and that only one process uses it.
+//! The data directory: its owner, its format, and its lock.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,63 +10,63 @@ const VERSION: u32 = 1;
 const IDENTITY: &str = "identity";
 const LOCK: &str = "lock";
 
-/// Which member of which cluster a folder belongs to.
+/// The member and cluster to which a data directory belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Cluster.
+    /// Cluster ID.
     pub cluster: u64,
-    /// Member.
+    /// Member ID.
     pub member: u64,
 }
 
-/// Why a data folder can't be used.
+/// Reasons why a data directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It can't be made, read or written.
+    /// Creating, reading or writing it failed.
     #[error("the data folder {path} can't be used: {source}{}", crate::files::remedy(.source))]
     Io {
-        /// Folder or file.
+        /// The directory or file.
         path: PathBuf,
-        /// The refusal.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("the data folder {path} is in use by another process; stop that one first")]
     InUse {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// Made by a newer version.
+    /// A newer version created it.
     #[error(
         "the data folder {path} has format {found}, and this version knows formats up to {VERSION}; use the newer version"
     )]
     Newer {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
         /// Its format.
         found: u32,
     },
-    /// The identity file makes no sense.
+    /// The identity file is damaged.
     #[error("{path} is damaged ({reason}); restore the member from a snapshot (kvstore snapshot restore)")]
     Damaged {
-        /// File.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
-    /// The folder is of something else, such as etcd.
+    /// Another program, such as etcd, created it.
     #[error(
         "the data folder {path} was not made by kvstore ({found} is there); use another folder, or carry the data over with a snapshot (kvstore snapshot restore)"
     )]
     Foreign {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
-        /// What was found.
+        /// The file that identifies the other program.
         found: String,
     },
 }
 
-/// A locked data folder.
+/// A locked data directory.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
@@ -75,7 +75,7 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Makes the folder where needed, locks it and reads whose it is.
+    /// Creates the directory if necessary, locks it and reads its identity.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -92,7 +92,7 @@ impl DataFolder {
         Ok(DataFolder { path: path.to_path_buf(), identity, _lock: Some(lock) })
     }
 
-    /// Reads whose an existing folder is, without changing anything; no process may have it, and none gets it meanwhile.
+    /// Locks an existing directory and reads its identity, without changing anything.
     pub fn look(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
         fs::read_dir(path).map_err(failed)?;
@@ -109,12 +109,12 @@ impl DataFolder {
         Ok(DataFolder { path: path.to_path_buf(), identity, _lock: lock })
     }
 
-    /// Whose it is; none: it is new.
+    /// Returns the identity, or `None` for a new directory.
     pub fn identity(&self) -> Option<Identity> {
         self.identity
     }
 
-    /// Makes a new folder somebody's. Durable on return.
+    /// Sets the identity of a new directory. Durable on return.
     pub fn claim(&mut self, identity: Identity) -> Result<(), FolderError> {
         let text =
             format!("format = {VERSION}\ncluster = {:016x}\nmember = {:016x}\n", identity.cluster, identity.member);
@@ -132,7 +132,7 @@ impl DataFolder {
         Ok(())
     }
 
-    /// A folder below it, made where needed.
+    /// Returns a subdirectory, creating it if necessary.
     pub fn below(&self, name: &str) -> Result<PathBuf, FolderError> {
         let path = self.path.join(name);
         fs::DirBuilder::new()
@@ -143,7 +143,7 @@ impl DataFolder {
         Ok(path)
     }
 
-    /// The folder.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -157,7 +157,7 @@ fn exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Refuses a folder that has another program's data in it.
+/// Rejects a directory with the data of another program.
 fn foreign(path: &Path) -> Result<(), FolderError> {
     if path.join(IDENTITY).exists() {
         return Ok(());

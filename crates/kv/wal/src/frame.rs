@@ -1,36 +1,38 @@
-//! Bytes of a frame and of the records in it.
+//! Format of frames and their records.
 //!
-//! A frame is one write: `magic length checksum seal sequence records`, padded to 8 bytes with zeros. A record is
-//! `kind index length checksum data`. The sequence number grows by one a frame, across segments.
+//! A frame is one write: `magic length checksum seal sequence records`, padded to 8 bytes with
+//! zeros. A record is `kind index length checksum data`. The sequence number grows by one per
+//! frame, across segments.
 //!
-//! A frame is written over zeros, and of each of its sectors the disk has all or nothing. So a sector that never got
-//! there is all zeros, and the seal, a checksum of the header's other fields and of how many of the frame's sectors are
-//! all zeros by right, tells a frame that was never whole from one that was. Frames of earlier versions have no seal (0)
-//! and may have been written over anything.
+//! A frame is written over zeros, and the disk writes each of its sectors completely or not at all.
+//! A sector that was not written is therefore zero. The seal is a checksum of the header's other
+//! fields and of the number of the frame's sectors that are legitimately zero. So it distinguishes
+//! a frame that was never complete from a damaged one. Frames of earlier versions have no seal (0)
+//! and may have been written over other data.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::ops::Range;
 
-/// Bytes before a frame's records.
+/// Size in bytes of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 24;
-/// Bytes before a record's data.
+/// Size in bytes of a record's header.
 pub(crate) const RECORD_HEADER: usize = 17;
-/// Where in the header the seal is.
+/// Offset of the seal in the header.
 const SEAL: usize = 12;
 const MAGIC: u32 = 0x6b76_7731;
-/// What a disk writes as a whole or not at all; its multiples (pages) too.
+/// Size in bytes that a disk writes atomically; multiples (pages) too.
 const SECTOR: usize = 512;
 
-/// What a record says.
+/// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// An entry of the log.
+    /// An entry.
     Entry(u64, Bytes),
-    /// The vote from here on.
+    /// A vote, valid from here on.
     Vote(Bytes),
-    /// Entries from this index on are no more.
+    /// Removes the entries from this index on.
     Truncate(u64),
-    /// Entries up to this index are no more; the data identify the last of them.
+    /// Removes the entries up to this index; the data identify the last of them.
     Purge(u64, Bytes),
 }
 
@@ -55,8 +57,8 @@ impl Record {
     }
 }
 
-/// Appends the frame that goes to byte `at` of its segment to `out`, which is empty, and says where in it each record
-/// begins.
+/// Appends a frame to `out`, which must be empty. `at` is its offset in the segment. Returns the
+/// offset of each record in the frame.
 pub(crate) fn encode(out: &mut BytesMut, at: usize, sequence: u64, records: &[Record]) -> Vec<usize> {
     out.put_bytes(0, FRAME_HEADER);
     let mut places = Vec::with_capacity(records.len());
@@ -81,18 +83,18 @@ pub(crate) fn encode(out: &mut BytesMut, at: usize, sequence: u64, records: &[Re
     places
 }
 
-/// A frame found in a segment.
+/// A decoded frame.
 pub(crate) struct Found {
     pub sequence: u64,
-    /// Records, and where in the frame each begins.
+    /// Records with their offsets in the frame.
     pub records: Vec<(usize, Record)>,
-    /// Bytes to the next frame.
+    /// Number of bytes to the next frame.
     pub size: usize,
-    /// Whether it has a seal.
+    /// Whether the frame has a seal.
     pub sealed: bool,
 }
 
-/// The frame at byte `at` of a segment, if it is whole and undamaged.
+/// Decodes the frame at offset `at` of a segment. Returns `None` if it is incomplete or damaged.
 pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
     let (sequence, length) = check(segment.get(at..)?, at)?;
     let body = segment.slice(at + FRAME_HEADER..at + FRAME_HEADER + length);
@@ -107,7 +109,8 @@ pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
     Some(Found { sequence, records, size: whole(length), sealed })
 }
 
-/// Sequence and length of the frame at the start of `bytes`, which begin at byte `at` of a segment, if it is undamaged.
+/// Returns sequence number and length of the undamaged frame at the start of `bytes`, which is at
+/// offset `at` of a segment.
 pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     if word(bytes, 0)? != MAGIC {
         return None;
@@ -121,19 +124,20 @@ pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     (padded && frame_checksum(sequence, body) == word(bytes, 8)? && sealed()).then_some((sequence, length))
 }
 
-/// What became of a frame that can't be read.
+/// Diagnosis of an unreadable frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Nothing of it is there.
+    /// It was not written.
     Absent,
-    /// Some of its sectors were never written.
+    /// It was written partially.
     Torn,
-    /// It was whole, once.
+    /// It was written completely and damaged later.
     Damaged,
 }
 
-/// What became of frame `expected`, which can't be read at the start of `bytes`; they begin at byte `at` of a segment and
-/// go to its end. The frame before it has a seal, or not.
+/// Diagnoses frame `expected`, which can't be decoded at the start of `bytes`. These start at
+/// offset `at` of a segment and extend to its end. `after_seal` tells whether the frame before it
+/// has a seal.
 pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> Fate {
     if is_bare(bytes) {
         return Fate::Absent;
@@ -142,10 +146,10 @@ pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> 
     let seal = word(bytes, SEAL).unwrap_or(0);
     let sealed = begins && seal != 0;
     if !(after_seal || sealed) {
-        // Zeros or what another frame left: it can't be told what was written.
+        // The segment was not zeroed, so the written part can't be determined.
         return if begins { Fate::Torn } else { Fate::Absent };
     }
-    // A sector that holds a part of a header is not all zeros.
+    // A sector with a part of the header is never zero.
     let begun = sectors(at, FRAME_HEADER).map(|part| part.start..sector_end(at, part.start).min(bytes.len()));
     if begun.into_iter().any(|part| bytes.get(part).is_none_or(is_bare)) {
         return Fate::Torn;
@@ -156,7 +160,8 @@ pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> 
     if (0..unwritten).any(|bare| seal_of(head, bare) == seal) { Fate::Torn } else { Fate::Damaged }
 }
 
-/// The parts of `size` bytes at byte `at` of a segment that are in a sector each, counted from the first byte.
+/// Splits `size` bytes at offset `at` of a segment at sector boundaries. Returns ranges relative to
+/// `at`.
 fn sectors(at: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     let part = move |start: usize| (start < size).then(|| start..sector_end(at, start).min(size));
     std::iter::successors(part(0), move |before| part(before.end))
@@ -166,7 +171,7 @@ fn sector_end(at: usize, start: usize) -> usize {
     start + SECTOR - (at + start) % SECTOR
 }
 
-/// How many sectors of a frame are all zeros, or not there.
+/// Returns the number of sectors of a frame that are zero or missing.
 fn bare_sectors(bytes: &[u8], at: usize, size: usize) -> u32 {
     sectors(at, size).map(|part| u32::from(bytes.get(part).is_none_or(is_bare))).sum()
 }
@@ -175,7 +180,8 @@ fn is_bare(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The record at the start of `bytes` and its size, if its checksum holds.
+/// Decodes the record at the start of `bytes`. Returns it with its size, or `None` if its checksum
+/// does not match.
 pub(crate) fn decode_record(bytes: &Bytes) -> Option<(Record, usize)> {
     let kind = *bytes.first()?;
     let index = u64::from_le_bytes(bytes.get(1..9)?.try_into().ok()?);
@@ -202,19 +208,19 @@ fn padding(length: usize) -> usize {
     length.wrapping_neg() % 8
 }
 
-/// Size of a frame whose records take this many bytes.
+/// Returns the size of a frame whose records have this many bytes.
 fn whole(length: usize) -> usize {
     FRAME_HEADER + length + padding(length)
 }
 
-/// Of all fields but the seal.
+/// Returns the checksum of all header fields except the seal.
 fn header_checksum(bytes: &[u8]) -> u32 {
     let (before, after) = (bytes.get(..SEAL), bytes.get(SEAL + 4..FRAME_HEADER));
     crc32c::crc32c_append(crc32c::crc32c(before.unwrap_or_default()), after.unwrap_or_default())
 }
 
 fn seal_of(header: u32, bare: u32) -> u32 {
-    // None is 0.
+    // 0 means that there is no seal.
     crc32c::crc32c_append(header, &bare.to_le_bytes()).max(1)
 }
 
@@ -276,7 +282,8 @@ mod tests {
         segment.into()
     }
 
-    /// Frames that begin anywhere in a sector, with sectors that are all zeros by right: in the middle and at the end.
+    /// Frames at any offset in a sector, with legitimately zero sectors in the middle and at the
+    /// end.
     #[test]
     fn a_missing_sector_is_told_from_a_changed_one() {
         let mut data = vec![7; 3_000];

@@ -1,10 +1,12 @@
-//! The write-ahead log: segments of checksummed frames, one `fdatasync` for everything that waits.
+//! The write-ahead log: segments of checksummed frames, with one `fdatasync` per group of waiting
+//! requests.
 //!
-//! Invariant: `done` is called only after the frame that holds the request is on disk, and a frame is written only
-//! after the one before it is on disk. So a damaged frame with a valid one behind it was damaged after it had been
-//! promised, and is refused. A damaged one at the end was never promised if one of its sectors was never written (they
-//! are zeros before), and is cut off; if all were, it may have been promised, and is refused too. A failing write or sync ends
-//! the process: the kernel may have dropped the pages, and nothing read back afterwards proves anything.
+//! Invariant: `done` is called only after the frame of the request is on disk, and a frame is
+//! written only after the previous one is on disk. A damaged frame before a valid one was therefore
+//! acknowledged, and the log is rejected. A damaged frame at the end was never acknowledged if one
+//! of its sectors was not written (these are zero), and is removed. If all sectors were written, it
+//! may have been acknowledged, and the log is rejected. A failed write or sync exits the process:
+//! the kernel may have dropped the pages, and reading them back proves nothing.
 
 mod disk;
 mod files;

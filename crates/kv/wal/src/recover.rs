@@ -1,4 +1,4 @@
-//! Reading the segments back: what the log holds, and which damage is a torn write and which is not.
+//! Recovery: reads the segments back and distinguishes torn writes from other damage.
 
 use crate::disk::{Disk, FileSystem};
 use crate::files;
@@ -8,67 +8,67 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the log can't be used.
+/// Reasons why a log can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WalError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("the log in {path} can't be {doing}: {source}{}", crate::files::remedy(.source))]
     Io {
-        /// Folder or file.
+        /// The directory or file.
         path: PathBuf,
         /// `opened`, `read` or `written`.
         doing: &'static str,
-        /// The refusal.
+        /// The error.
         source: io::Error,
     },
-    /// Something that had been promised is damaged.
+    /// A frame that may have been acknowledged is damaged.
     #[error(
         "the log is corrupt: checksum mismatch in {path} at byte {offset}, {evidence}; \
-         this member can't prove what it has promised. Restore it from a snapshot (kvstore snapshot restore), or, in a \
+         this member can't prove what it has acknowledged. Restore it from a snapshot (kvstore snapshot restore), or, in a \
          cluster, remove it with `member remove`, empty its data folder and add it again"
     )]
     Corrupt {
-        /// Segment.
+        /// The segment.
         path: PathBuf,
-        /// Where the damage begins.
+        /// Offset of the damage in bytes.
         offset: u64,
-        /// Why it is no torn write.
+        /// Reason why it is not a torn write.
         evidence: &'static str,
     },
-    /// There is no segment at all.
+    /// The directory has no segments.
     #[error(
         "there is no log in {path}; restore this member from a snapshot (kvstore snapshot restore), or, in a cluster, \
          remove it with `member remove`, empty its data folder and add it again"
     )]
     Empty {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// A whole segment is absent.
+    /// A segment is missing.
     #[error(
         "the log is corrupt: a segment is missing before {path}; restore this member from a snapshot \
          (kvstore snapshot restore)"
     )]
     Missing {
-        /// The segment behind the gap.
+        /// The segment after the gap.
         path: PathBuf,
     },
 }
 
-/// What a log held when it was opened.
+/// Content of a log when it was opened.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// The last vote.
     pub vote: Option<Bytes>,
     /// Index and data of the last purge.
     pub purged: Option<(u64, Bytes)>,
-    /// Entries from the first kept one on.
+    /// Entries from the first one that was not purged.
     pub entries: VecDeque<(u64, Bytes)>,
-    /// Bytes of a torn last write that were cut off.
+    /// Number of bytes of a torn last write that were removed.
     pub torn: Option<u64>,
 }
 
-/// Where an entry's record lies.
+/// Location of an entry's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub segment: u64,
@@ -76,23 +76,23 @@ pub(crate) struct Place {
     pub size: u32,
 }
 
-/// Everything that the writer needs to go on.
+/// State from which the writer continues.
 pub(crate) struct Recovered {
     pub contents: Contents,
     pub places: VecDeque<Place>,
     pub segments: Vec<u64>,
     /// Sequence number of the next frame.
     pub sequence: u64,
-    /// Where in the last segment it goes.
+    /// Offset of the next frame in the last segment.
     pub offset: u64,
-    /// Where what lies behind that ends, if it is not all zeros.
+    /// End of non-zero bytes after that offset, if there are any.
     pub remains: Option<u64>,
 }
 
-/// Reads a file as a whole.
+/// Reads a whole file.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Bytes>;
 
-/// What the log in a folder holds, looked at without changing or locking anything. A folder without a log is refused.
+/// Reads a log without changing or locking anything. Returns an error if the directory has no log.
 pub fn look(folder: &Path) -> Result<Contents, WalError> {
     let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
     if !folder.exists() || files::list(&FileSystem, folder).map_err(failed)?.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, read: ReadFile<'_>) -> Res
     for (number, first) in found.segments.clone().into_iter().enumerate() {
         let path = files::path(folder, first);
         if first != found.sequence {
-            // The segment before ends early: what is missing had been promised.
+            // The previous segment ends early: the missing frames were acknowledged.
             return Err(WalError::Missing { path });
         }
         let next = found.segments.get(number + 1).copied();
@@ -172,18 +172,18 @@ fn next_frame(bytes: &Bytes, offset: usize, sequence: u64) -> Option<frame::Foun
     frame::decode(bytes, offset).filter(|frame| frame.sequence == sequence)
 }
 
-/// Where a segment's frames end.
+/// End of a segment's frames.
 struct End<'a> {
     bytes: &'a [u8],
     offset: usize,
-    /// Of the frame that is not there.
+    /// Sequence number of the frame that is missing.
     sequence: u64,
-    /// Whether the frame before it has a seal.
+    /// Whether the previous frame has a seal.
     sealed: bool,
 }
 
 impl End<'_> {
-    /// Whether a write was torn here; or else why that can't be.
+    /// Returns whether a write was torn here, or the reason why it can't have been.
     fn torn(&self) -> Result<bool, &'static str> {
         if self.offset == 0 {
             return Err("at its head, without which no segment gets its name");
@@ -202,7 +202,7 @@ impl End<'_> {
         self.bytes.get(self.offset..).unwrap_or_default()
     }
 
-    /// Whether a valid frame that came after the last one lies behind it.
+    /// Returns whether a valid later frame follows.
     fn promised_behind(&self) -> bool {
         let mut places = (self.offset..self.bytes.len()).step_by(8);
         places.any(|at| frame::check(&self.bytes[at..], at).is_some_and(|(found, _)| found >= self.sequence))

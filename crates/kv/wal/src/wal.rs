@@ -1,4 +1,4 @@
-//! The log as others see it.
+//! Public interface of the log.
 
 use crate::disk::{Disk, DiskFile, FileSystem};
 use crate::recover::{Contents, Place, Recovered, WalError, read_whole, recover};
@@ -17,49 +17,50 @@ use std::time::Duration;
 
 /// Called when a request is on disk.
 pub type Done = Box<dyn FnOnce() + Send>;
-/// Told how long each sync took.
+/// Called with the duration of each sync.
 pub type SyncObserver = Arc<dyn Fn(Duration) + Send + Sync>;
-/// Index and data.
+/// Index and data of an entry.
 pub type Entry = (u64, Bytes);
 
-/// Entries kept in memory, so that apply and replication don't read the disk.
+/// Size in bytes of the cache of entries, so that apply and replication don't read the disk.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// Who carries requests out.
+/// Thread that executes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBy {
     /// The log's own thread.
     Thread,
-    /// The caller, who waits for the disk, unless the thread is at it already: two switches between threads less.
+    /// The caller, which waits for the disk, unless the thread is already writing. Saves two thread
+    /// switches.
     Caller,
 }
 
-/// An open log. Requests are carried out in the order in which they were made.
+/// An open log. Requests are executed in the order in which they were made.
 pub struct Wal {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
     hands: Option<Hands>,
 }
 
-/// What carries requests out; without it, whoever opened the log does.
+/// The writer and its thread; absent if the opener of the log drives the writer.
 struct Hands {
     writer: Arc<Mutex<Writer>>,
     wake: mpsc::SyncSender<()>,
     thread: JoinHandle<()>,
 }
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub folder: PathBuf,
     pub state: RwLock<State>,
-    /// Held by whoever does what can wait.
+    /// Held during maintenance.
     pub upkeep: Mutex<()>,
-    /// Segments that hold nothing any more, the oldest first, and are still there.
+    /// Segments without needed entries that still exist, the oldest first.
     pub dead: Mutex<VecDeque<u64>>,
 }
 
-/// Entries, by index from `first` on; the newest also in memory.
+/// Entries from index `first` on; the newest are also in memory.
 pub(crate) struct State {
     pub first: u64,
     pub places: VecDeque<Place>,
@@ -69,7 +70,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Index after the last entry.
+    /// Returns the index after the last entry.
     pub fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
@@ -96,7 +97,8 @@ impl State {
         }
     }
 
-    /// What the writer has not placed yet can only be read from memory.
+    /// Returns whether the oldest cached entry has a location. Entries without one can only be read
+    /// from memory.
     fn oldest_cached_is_placed(&self) -> bool {
         let at = self.places.len() - self.cache.len();
         self.places.get(at).is_some_and(|place| place.segment != 0)
@@ -126,11 +128,11 @@ impl State {
 }
 
 impl Wal {
-    /// Opens or creates the log in a folder of its own, and starts the thread that writes.
+    /// Opens or creates the log in a directory and starts the writer thread.
     pub fn open(folder: &Path, observer: SyncObserver) -> Result<(Wal, Contents), WalError> {
         let (mut wal, contents, writer) = Wal::open_on(Arc::new(FileSystem), folder, files::SEGMENT_BYTES, observer)?;
         let writer = Arc::new(Mutex::new(writer));
-        // One wake-up is enough for all that wait.
+        // Capacity 1: one wake-up is enough for all waiting requests.
         let (wake, woken) = mpsc::sync_channel(1);
         let thread = {
             let writer = writer.clone();
@@ -147,7 +149,7 @@ impl Wal {
         Ok((wal, contents))
     }
 
-    /// Opens or creates the log on a disk. Its requests are carried out by the writer, which the caller drives.
+    /// Opens or creates the log on a disk. The caller drives the writer.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -174,7 +176,7 @@ impl Wal {
         for ((index, data), place) in contents.entries.iter().zip(places) {
             state.push(*index, data.clone(), place);
         }
-        // What stays in memory must not hold on to the segments that it was read from.
+        // Copied, because cached slices would keep whole segments in memory.
         for data in &mut state.cache {
             *data = Bytes::copy_from_slice(data);
         }
@@ -203,13 +205,13 @@ impl Wal {
         Ok((Wal { shared, requests, hands: None }, contents, writer))
     }
 
-    /// Appends entries; an entry with an index that exists replaces it and all behind it.
-    /// They can be read on return, and are on disk when `done` is called.
+    /// Appends entries. An entry with an existing index replaces that one and all later ones. The
+    /// entries are readable on return and on disk when `done` is called.
     pub fn append(&self, entries: Vec<Entry>, by: WrittenBy, done: Done) {
         {
             let mut state = self.shared.state.write();
             for (index, data) in &entries {
-                // Not yet placed: read from memory until the writer has said where it is.
+                // No location yet: the entry is read from memory until the writer sets one.
                 state.push(*index, data.clone(), Place { segment: 0, offset: 0, size: 0 });
             }
         }
@@ -221,25 +223,26 @@ impl Wal {
         self.send(Request::Vote(vote, done), WrittenBy::Thread);
     }
 
-    /// Forgets the entries from `from` on.
+    /// Removes the entries from `from` on.
     pub fn truncate(&self, from: u64, done: Done) {
         self.shared.state.write().truncate(from);
         self.send(Request::Truncate(from, done), WrittenBy::Thread);
     }
 
-    /// Forgets the entries up to `upto`; `data` come back as `Contents::purged`.
+    /// Removes the entries up to `upto`. `data` is returned as `Contents::purged` by the next open.
     pub fn purge(&self, upto: u64, data: Bytes, done: Done) {
         self.shared.state.write().purge(upto);
         self.send(Request::Purge(upto, data, done), WrittenBy::Thread);
     }
 
-    /// First and last index, if there is an entry.
+    /// Returns first and last index, if there are entries.
     pub fn bounds(&self) -> Option<(u64, u64)> {
         let state = self.shared.state.read();
         (!state.places.is_empty()).then(|| (state.first, state.end() - 1))
     }
 
-    /// The entries of the range that are there, at most about `limit` bytes of them but at least one.
+    /// Returns the existing entries of the range, about `limit` bytes at most and at least one
+    /// entry.
     pub fn read(&self, range: Range<u64>, limit: usize) -> io::Result<Vec<Entry>> {
         let mut found = Vec::new();
         let mut bytes = 0;
@@ -302,7 +305,7 @@ impl Wal {
         {
             return writer.work_off();
         }
-        // Full: the thread will wake, and see this request too.
+        // If the channel is full, the thread wakes up anyway and sees this request too.
         let _ = hands.wake.try_send(());
     }
 }
@@ -332,11 +335,11 @@ fn open_last(
     let file = disk.open(&files::path(folder, *last))?;
     file.allocate(segment_bytes)?;
     if let Some(end) = recovered.remains {
-        // What is left of a write that was cut off would be taken for a part of the next one.
+        // The rest of a removed write could be mistaken for a part of the next one.
         files::zero(&*file, recovered.offset, end)?;
     }
-    // What was read may be in the page cache only, written by a process that ended before it could sync. From here on it
-    // counts as promised.
+    // The content may only be in the page cache, if a process stopped between write and sync. From
+    // here on it counts as acknowledged.
     file.sync_all()?;
     disk.sync_folder(folder)?;
     Ok(file)
@@ -404,7 +407,7 @@ mod tests {
         let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         for index in 1..=200 {
             let told = told.clone();
-            // The thread may be at it when the next one comes: then it is the thread that writes.
+            // If the thread is still writing, it executes the caller's request too.
             let by = if index % 3 == 0 { WrittenBy::Thread } else { WrittenBy::Caller };
             wal.append(
                 vec![entry(index)],
@@ -439,7 +442,7 @@ mod tests {
         assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
         assert_eq!(wal.read(1..3, usize::MAX).unwrap(), [(1, big.clone()), (2, big.clone())]);
         wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));
-        // They are given back on the side.
+        // They are recycled in the background.
         let end = std::time::Instant::now() + Duration::from_secs(30);
         while files::list(&FileSystem, folder.path()).unwrap().len() > 1 {
             assert!(std::time::Instant::now() < end, "the segments are still there");

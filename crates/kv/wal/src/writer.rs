@@ -1,4 +1,5 @@
-//! What writes: takes everything that waits, writes it as one frame, syncs once, and then says so.
+//! The writer: combines all waiting requests into one frame, writes it, syncs once, and then
+//! acknowledges them.
 
 use crate::disk::DiskFile;
 use crate::files::{self, Upkeep};
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-/// More waiting bytes than this go into the next frame.
+/// Size in bytes at which a frame is closed.
 const FRAME_BYTES: usize = 8 << 20;
-/// Blocks that have never been written are written this much at a time: a sync of a block that has been written before
-/// needs no entry in the file system's journal, and takes a fraction of the time.
+/// Size in bytes by which unwritten blocks are written ahead. A sync of a block that was written
+/// before needs no journal entry of the file system and takes a fraction of the time.
 const AHEAD: u64 = 1 << 20;
 
 pub(crate) enum Request {
@@ -24,8 +25,8 @@ pub(crate) enum Request {
     Purge(u64, Bytes, Done),
 }
 
-/// Carries out requests. In production a thread or the caller takes all its steps at once; a simulation takes them with
-/// time passing in between.
+/// Executes requests. In production, a thread or the caller runs all steps at once; a simulation
+/// runs them with time passing in between.
 pub struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Receiver<Request>,
@@ -34,16 +35,16 @@ pub struct Writer {
     pub(crate) segments: Vec<u64>,
     pub(crate) sequence: u64,
     pub(crate) offset: u64,
-    /// Blocks up to here have been written before, this time or in a life before.
+    /// Offset up to which blocks have been written, by this or an earlier process.
     pub(crate) written: u64,
     pub(crate) vote: Option<Bytes>,
     pub(crate) purged: Option<(u64, Bytes)>,
     pub(crate) observer: SyncObserver,
-    /// A segment was begun, so that the one after it can be made ready, or others have become free.
+    /// A segment was started or others became unused, so that maintenance is due.
     pub(crate) due: bool,
 }
 
-/// A frame on its way to the disk, and who is to be told when it is there.
+/// A frame in progress, and the callbacks of its requests.
 pub struct Frame {
     records: Vec<Record>,
     places: Vec<usize>,
@@ -52,7 +53,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Tells those who wait: the frame is on disk.
+    /// Acknowledges the requests: the frame is on disk.
     pub fn finish(&mut self) {
         for done in self.done.drain(..) {
             done();
@@ -61,7 +62,7 @@ impl Frame {
 }
 
 impl Writer {
-    /// Carries out what waits. A failure ends the process.
+    /// Executes all waiting requests. An error exits the process.
     pub(crate) fn work_off(&mut self) {
         while let Some(mut frame) = self.waiting() {
             if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
@@ -74,13 +75,13 @@ impl Writer {
         }
     }
 
-    /// What can wait, when a segment was begun or others have become free.
+    /// Returns the maintenance, if it is due.
     pub fn upkeep(&mut self) -> Option<Upkeep> {
         let due = std::mem::take(&mut self.due);
         due.then(|| Upkeep { shared: self.shared.clone(), size: self.segment_bytes })
     }
 
-    /// What waits, if anything does, as one frame.
+    /// Combines the waiting requests into a frame. Returns `None` if there are none.
     pub fn waiting(&mut self) -> Option<Frame> {
         let first = self.inbox.try_recv().ok()?;
         Some(self.gather(first))
@@ -136,14 +137,14 @@ impl Writer {
         frame.size = bytes.len() as u64;
         let end = self.offset + frame.size;
         if end > self.written {
-            // Zeros are no frame: recovery ends before them.
+            // Zeros are no frame: recovery stops before them.
             self.written = (end + AHEAD).min(self.segment_bytes).max(end);
             bytes.resize((self.written - self.offset) as usize, 0);
         }
         self.file.write_at(&bytes, self.offset)
     }
 
-    /// Makes the frame that was written last durable. Nobody may be told before.
+    /// Makes the last written frame durable. Requests must not be acknowledged before.
     pub fn sync(&mut self, frame: &Frame) -> io::Result<()> {
         let before = Instant::now();
         self.file.sync_data()?;
@@ -157,7 +158,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells readers where the entries are now.
+    /// Sets the locations of the entries for readers.
     fn place(&self, records: &[Record], places: &[usize]) {
         let segment = self.segments.last().copied().unwrap_or_default();
         let mut state = self.shared.state.write();
@@ -190,10 +191,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets the segments go that hold no kept entry: they are given back on the side. The newest stays.
+    /// Marks segments without needed entries for recycling, except the newest one.
     fn release(&mut self) {
         let mut state = self.shared.state.write();
-        // Entries lie in the order of the log, so the first kept one lies in the first segment to keep.
+        // Entries are stored in log order, so the first needed entry is in the first segment to
+        // keep.
         let newest = self.segments.last().copied().unwrap_or_default();
         let keep = state.places.iter().map(|place| place.segment).find(|segment| *segment != 0).unwrap_or(newest);
         let dead: Vec<u64> = self.segments.iter().copied().filter(|segment| *segment < keep).collect();

@@ -1,4 +1,4 @@
-//! The last frame of a log: torn by a crash, it is cut off; damaged later, the log is refused.
+//! The last frame of a log: removed if torn by a crash, rejected if damaged later.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn carry_out(writer: &mut Writer) {
     }
 }
 
-/// Values with sectors of zeros, and zeros at their ends.
+/// Returns a value with zero sectors in the middle and at the end.
 fn value(index: u64) -> Bytes {
     let mut value = vec![index as u8 | 6; 2_100];
     value[300..1_500].fill(0);
@@ -43,7 +43,7 @@ fn newest(folder: &Path) -> PathBuf {
     files.filter(|path| path.extension().is_some_and(|end| end == "wal")).max().unwrap()
 }
 
-/// Where a segment's frames begin, and where the last one ends.
+/// Returns the offsets of a segment's frames, and the end of the last one.
 fn frames(bytes: &[u8]) -> Vec<usize> {
     let mut found = vec![0];
     let mut at = 0;
@@ -55,7 +55,7 @@ fn frames(bytes: &[u8]) -> Vec<usize> {
     found
 }
 
-/// A closed log, its newest segment, and where in that the last frame begins and ends.
+/// A closed log, its newest segment, and the range of the last frame.
 struct Closed {
     _folder: tempfile::TempDir,
     log: PathBuf,
@@ -107,7 +107,7 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
     for recycled in [false, true] {
         let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(recycled);
         assert_eq!(look(&log).unwrap().entries.back().map(|(index, _)| *index), Some(last));
-        // All bits of the headers and of the end, one of each byte between them.
+        // All bits of the headers and of the end, one bit of each byte in between.
         let between = begin + 48..end - 16;
         let bits = (begin * 8..end * 8).filter(|bit| !between.contains(&(bit / 8)) || bit % 8 == bit / 8 % 8);
         for bit in bits {
@@ -119,7 +119,7 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
             assert!(said.contains("kvstore snapshot restore"), "{said}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        // Not only looked at.
+        // Opening must fail too, not only reading.
         bytes[begin] ^= 1;
         std::fs::write(&segment, &bytes).unwrap();
         assert!(open(&log).is_err());
@@ -132,7 +132,7 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
         let Closed { _folder, log, segment, bytes, begin, end, last } = closed(recycled);
         let sectors: Vec<_> =
             (begin / SECTOR..=(end - 1) / SECTOR).map(|n| begin.max(n * SECTOR)..end.min((n + 1) * SECTOR)).collect();
-        // Any combination of sectors that were written.
+        // All combinations of written sectors.
         for written in 0..(1 << sectors.len()) - 1 {
             let mut torn = bytes.clone();
             for (number, sector) in sectors.iter().enumerate() {
@@ -148,7 +148,7 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
             assert_eq!(contents.entries.back().map_or(last - 1, |(index, _)| *index), last - 1, "{written:b}");
             let remains = torn[begin..].iter().any(|byte| *byte != 0);
             assert_eq!(contents.torn.is_some(), remains, "{written:b}");
-            // Shorter than what was cut off: nothing of that may stay behind.
+            // Shorter than the removed write: nothing of that may remain.
             wal.append(vec![(last, Bytes::from_static(b"short"))], WrittenBy::Thread, Box::new(|| {}));
             carry_out(&mut writer);
             drop((wal, writer));
@@ -158,7 +158,7 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
     }
 }
 
-/// Frames without a seal, in a segment that was in use before and not filled with zeros since.
+/// Frames without a seal, in a reused segment that was not zeroed.
 #[test]
 fn a_log_of_an_earlier_version_opens() {
     let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(false);

@@ -1,4 +1,4 @@
-//! What can wait does not hold up who writes.
+//! Maintenance must not block writers.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ fn open(folder: &Path) -> (Wal, Contents, Writer) {
     Wal::open_on(Arc::new(FileSystem), folder, SEGMENT_BYTES, Arc::new(|_| {})).unwrap()
 }
 
-/// Writes what waits, and returns what can wait.
+/// Executes waiting requests. Returns the maintenance that is due.
 fn carry_out(writer: &mut Writer) -> Vec<Upkeep> {
     let mut upkeep = Vec::new();
     while let Some(mut frame) = writer.waiting() {
@@ -29,7 +29,7 @@ fn carry_out(writer: &mut Writer) -> Vec<Upkeep> {
     upkeep
 }
 
-/// A log of many segments, all but the last of which were purged and are still there.
+/// Returns a log of many segments, of which all but the last are purged and still exist.
 fn purged(folder: &Path) -> (Wal, Vec<Upkeep>) {
     let (wal, _, mut writer) = open(folder);
     for index in 1..=50 {
