@@ -1,4 +1,4 @@
-//! One suite that every engine passes.
+//! Conformance suite that every engine passes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::{Batch, Engine, Kind, MemoryEngine, Table, open};
@@ -32,7 +32,7 @@ fn conforms(engine: &dyn Engine) {
     assert!(keys(engine, Table::Meta, "b", Some("a")).is_empty());
     assert_eq!(keys(engine, Table::Revisions, "", None), ["a"]);
 
-    // The last write of a batch to a key wins; deleting what is absent is fine.
+    // The last write of a key in a batch wins; deleting an absent key is allowed.
     let mut batch = Batch::default();
     batch.put(Table::Meta, b"c".to_vec(), b"1".to_vec());
     batch.delete(Table::Meta, b"c".to_vec());
@@ -43,7 +43,7 @@ fn conforms(engine: &dyn Engine) {
     assert_eq!(keys(engine, Table::Meta, "", None), ["b"]);
     assert_eq!(engine.get(Table::Meta, b"b").unwrap().unwrap().as_ref(), b"new");
 
-    // A scan can be ended, and sees empty and binary keys in order.
+    // A scan can be stopped, and returns empty and binary keys in order.
     put(engine, &[(Table::Auth, "", "e"), (Table::Auth, "\u{1}", "1"), (Table::Auth, "\0", "0")]);
     assert_eq!(keys(engine, Table::Auth, "", None), ["", "\0", "\u{1}"]);
     let mut seen = 0;

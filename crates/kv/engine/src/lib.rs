@@ -1,9 +1,9 @@
-//! Ordered key-value storage under the state machine: a small trait, engines with files behind it (fjall,
-//! sled), and an in-memory twin.
+//! Ordered key-value storage under the state machine: a small trait, engines with files (fjall,
+//! sled), and an in-memory one.
 //!
-//! Invariant: a batch is atomic, and batches become visible in the order in which they were written. An engine may lose
-//! the newest batches in a crash (the log replays them) but never a batch before one that it kept. Only `flush` is
-//! durable against loss of power.
+//! Invariant: a batch is atomic, and batches become visible in the order in which they were
+//! written. A crash may lose the newest batches (the log replays them), but never a batch before
+//! one that survives. Only `flush` makes data durable against a loss of power.
 
 mod lsm;
 mod memory;

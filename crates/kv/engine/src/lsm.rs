@@ -1,9 +1,10 @@
 //! fjall, a log-structured merge tree, as the engine.
 //!
-//! Revisions are written in order and hardly ever again: here that means appending to a table in memory that is written
-//! out when it is full, and nothing to merge; so they have a tree of their own. Everything else is in a second one with the
-//! table as the first byte of the key. The engine's own journal is handed to the operating system when it pleases: what a crash takes from it, the store's log replays; `flush`
-//! makes it durable. Nothing runs while nothing is written.
+//! Revisions are written in order and rarely again: they are appended to a memtable that is written
+//! out when it is full, without merging. Therefore they have a keyspace of their own. All other
+//! tables share a second one, with the table as the first byte of the key. The engine's journal is
+//! written to the operating system without syncs. The store's log replays what a crash loses;
+//! `flush` makes the journal durable. Nothing runs while nothing is written.
 
 use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
 use bytes::Bytes;
@@ -14,14 +15,15 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A table in memory is written out at this size.
+/// Size in bytes at which a memtable is written out.
 const MEMTABLE_BYTES: u64 = 8 << 20;
-/// Bytes of journals after which tables are written out to let them go: the least there can be.
+/// Size in bytes of journals at which memtables are written out to free them: the minimum that
+/// fjall allows.
 const JOURNAL_BYTES: u64 = 64 << 20;
-/// For a table in memory to be written out; after it those that are there already are merged.
+/// Maximum time for a memtable to be written out. After that only existing tables are merged.
 const WRITTEN_OUT: Duration = Duration::from_secs(30);
 
-/// fjall in a folder of its own.
+/// fjall in a directory of its own.
 pub struct FjallEngine {
     db: Database,
     revisions: Keyspace,
@@ -30,7 +32,7 @@ pub struct FjallEngine {
 }
 
 fn options() -> KeyspaceCreateOptions {
-    // Single revisions are read seldom, and then they are there: filters would cost memory for nothing.
+    // Point reads of revisions are rare and hit existing keys: filters would only cost memory.
     KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
         .manual_journal_persist(true)
@@ -40,9 +42,9 @@ fn options() -> KeyspaceCreateOptions {
 }
 
 impl FjallEngine {
-    /// Opens or creates; `cache` bounds the blocks kept in memory, in bytes.
+    /// Opens or creates the engine. `cache` is the size in bytes of the block cache.
     pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
-        // A damaged file can make an engine panic rather than answer.
+        // A damaged file can make the engine panic instead of returning an error.
         let opened = std::panic::catch_unwind(|| {
             let db = Database::builder(folder)
                 .cache_size(cache)
@@ -76,11 +78,11 @@ fn place(table: Table, key: &[u8]) -> Vec<u8> {
     placed
 }
 
-/// The writes of a batch of which no two have the same key: only the last one of those counts. fjall takes all writes of a
-/// batch for one moment, and so can't tell which came last.
+/// Returns the last write of each key in a batch. fjall gives all writes of a batch the same
+/// sequence number, so it can't tell which of two came last.
 fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    // A revision is put once; only its removal can meet it in a batch.
+    // A revision is put only once, so only its deletion can repeat the key in a batch.
     let removes = batch.ops.iter().any(|(table, _, value)| *table == Table::Revisions && value.is_none());
     let mut writes = Vec::with_capacity(batch.ops.len());
     for (table, key, value) in batch.ops.into_iter().rev() {
@@ -129,7 +131,8 @@ impl Engine for FjallEngine {
         self.db.persist(PersistMode::SyncData).map_err(|e| self.failed("flushed", &e))
     }
 
-    /// Tables are merged by themselves only when so many new ones have come; after removals without writes that is never.
+    /// fjall merges tables only after enough new ones were written. After deletions without writes,
+    /// that never happens.
     fn give_back(&self) -> Result<(), EngineError> {
         let failed = |e| self.failed("written", &e);
         self.revisions.rotate_memtable().map_err(failed)?;
@@ -141,7 +144,8 @@ impl Engine for FjallEngine {
     }
 
     fn clear(&self) -> Result<(), EngineError> {
-        // A mark that says that what is here is not to be used is among the others, and must go last.
+        // A marker that the content must not be used is in the second keyspace, so that one is
+        // cleared last.
         self.revisions.clear().map_err(|e| self.failed("written", &e))?;
         self.others.clear().map_err(|e| self.failed("written", &e))
     }

@@ -1,4 +1,4 @@
-//! The in-memory twin: the reference of the conformance suite, and the engine of simulations.
+//! In-memory engine: the reference of the conformance suite, and the engine of simulations.
 
 use crate::traits::{Batch, Engine, EngineError, Table, Visit};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 type Rows = BTreeMap<(Table, Vec<u8>), Bytes>;
 
-/// Everything in one map; lost with the process.
+/// All tables in one map; lost when the process exits.
 #[derive(Default)]
 pub struct MemoryEngine {
     rows: RwLock<Rows>,

@@ -1,4 +1,4 @@
-//! Which engine a folder is of.
+//! Detects the engine of a directory.
 
 use crate::lsm::FjallEngine;
 use crate::persistent::SledEngine;
@@ -6,17 +6,17 @@ use crate::traits::{Engine, EngineError};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Engines that keep files.
+/// Engines with files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A log-structured merge tree.
     Fjall,
-    /// sled.
+    /// sled, which earlier versions used.
     Sled,
 }
 
 impl Kind {
-    /// The engine whose files are in a folder, if there are any.
+    /// Returns the engine whose files are in a directory, or `None` if there are none.
     pub fn of(folder: &Path) -> Option<Kind> {
         if folder.join("conf").exists() {
             return Some(Kind::Sled);
@@ -26,8 +26,8 @@ impl Kind {
     }
 }
 
-/// Opens the engine that is wanted; none: the one whose files are there, or fjall. `cache` bounds the part of the files that
-/// is kept in memory.
+/// Opens the requested engine. `None` requests the one whose files exist, or else fjall. `cache` is
+/// the size in bytes of its cache.
 pub fn open(folder: &Path, wanted: Option<Kind>, cache: u64) -> Result<Arc<dyn Engine>, EngineError> {
     let there = Kind::of(folder);
     if let (Some(wanted), Some(there)) = (wanted, there)

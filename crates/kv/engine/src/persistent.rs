@@ -1,9 +1,9 @@
 //! sled as the engine.
 //!
-//! One tree with the table as the first byte of the key: sled's batches are atomic within a tree only, and its
-//! transactions across trees cost far more. sled 0.34's own flush ends in `sync_file_range`, which promises nothing
-//! after a loss of power, so `flush` here syncs the files itself. Nothing runs in the background: an idle store
-//! writes nothing.
+//! One tree, with the table as the first byte of the key: sled's batches are atomic only within a
+//! tree, and its transactions across trees cost far more. sled 0.34's own flush ends in
+//! `sync_file_range`, which guarantees nothing after a loss of power, so `flush` here syncs the
+//! files itself. There are no background tasks: an idle store writes nothing.
 
 use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// sled in a folder of its own.
+/// sled in a directory of its own.
 pub struct SledEngine {
     db: sled::Db,
     folder: PathBuf,
 }
 
 impl SledEngine {
-    /// Opens or creates; `cache` bounds the pages kept in memory, in bytes.
+    /// Opens or creates the engine. `cache` is the size in bytes of the page cache.
     pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
-        // A damaged file can make sled panic rather than answer.
+        // A damaged file can make sled panic instead of returning an error.
         let opened = std::panic::catch_unwind(|| {
             sled::Config::new()
                 .path(folder)

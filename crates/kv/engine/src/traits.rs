@@ -1,4 +1,4 @@
-//! What the state machine asks of an engine.
+//! The interface between state machine and engine.
 
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Table {
-    /// What the state machine knows of itself: applied index, compaction, identity.
+    /// State of the state machine itself: applied index, compaction, identity.
     Meta = 1,
-    /// One record a revision.
+    /// One record per revision.
     Revisions = 2,
     /// Leases.
     Leases = 3,
-    /// Users, roles and the switch.
+    /// Users, roles and the auth status.
     Auth = 4,
-    /// Members, also removed ones.
+    /// Current and removed members.
     Members = 5,
     /// Raised alarms.
     Alarms = 6,
 }
 
-/// Writes that take effect together.
+/// Writes that become visible together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) ops: Vec<(Table, Vec<u8>, Option<Bytes>)>,
@@ -36,51 +36,51 @@ impl Batch {
         self.ops.push((table, key, Some(value)));
     }
 
-    /// Removes a key, present or not.
+    /// Deletes a key, which need not exist.
     pub fn delete(&mut self, table: Table, key: Vec<u8>) {
         self.bytes += key.len();
         self.ops.push((table, key, None));
     }
 
-    /// Whether nothing would change.
+    /// Returns whether there are no writes.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Number of writes.
+    /// Returns the number of writes.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Bytes of keys and values.
+    /// Returns the size of keys and values in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds the other batch's writes after this one's.
+    /// Appends the writes of another batch.
     pub fn append(&mut self, mut other: Batch) {
         self.bytes += other.bytes;
         self.ops.append(&mut other.ops);
     }
 }
 
-/// Why an engine could not do as it was told.
+/// Errors of an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The files can't be opened.
+    /// Opening the files failed.
     #[error("the state in {path} can't be opened: {reason}")]
     Open {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
-        /// What the engine said.
+        /// The engine's message.
         reason: String,
     },
-    /// The files are there, and make no sense.
+    /// The files are damaged.
     #[error("the state in {path} is damaged: {reason}")]
     Damaged {
-        /// Folder.
+        /// The directory.
         path: PathBuf,
-        /// What the engine said.
+        /// The engine's message.
         reason: String,
     },
     /// Reading or writing failed.
@@ -88,25 +88,25 @@ pub enum EngineError {
     Io {
         /// `read`, `written` or `flushed`.
         doing: &'static str,
-        /// What the engine said.
+        /// The engine's message.
         reason: String,
     },
 }
 
 impl EngineError {
-    /// Why a folder can't be opened: it is damaged, unless the engine says that the operating system refused.
+    /// Classifies an error on opening: damage, unless the operating system returned the error.
     pub(crate) fn opening(path: &Path, said: &dyn std::error::Error, refused: bool) -> EngineError {
         let (path, reason) = (path.to_path_buf(), said.to_string());
         if refused { EngineError::Open { path, reason } } else { EngineError::Damaged { path, reason } }
     }
 
-    /// For an engine that panics over what it finds.
+    /// Returns the error for an engine that panicked while opening its files.
     pub(crate) fn panicked(path: &Path) -> EngineError {
         EngineError::Damaged { path: path.to_path_buf(), reason: "its files make no sense".to_owned() }
     }
 }
 
-/// Whether the operating system refused something, other than for want of a file that should be there.
+/// Returns whether the operating system returned an error other than a missing file.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -121,29 +121,30 @@ pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> bool {
 /// Called for each pair of a scan; `false` ends it.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// An ordered map in tables.
+/// An ordered map with tables.
 pub trait Engine: Send + Sync + 'static {
-    /// Applies a batch atomically; visible to every read that starts afterwards.
+    /// Applies a batch atomically. Every read that starts afterwards sees it.
     fn write(&self, batch: Batch) -> Result<(), EngineError>;
 
-    /// One value.
+    /// Returns the value of a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
-    /// Visits the keys from `from` (inclusive) to `to` (exclusive; none: the table's end) in order.
+    /// Visits the keys from `from` (inclusive) to `to` (exclusive; `None`: the end of the table) in
+    /// order.
     fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError>;
 
-    /// Returns when everything written so far would survive a loss of power.
+    /// Waits until everything written so far is durable.
     fn flush(&self) -> Result<(), EngineError>;
 
-    /// Gives the space of what was removed back to the file system, where that needs more than removing it. Others read and
-    /// write meanwhile; it takes its time, so it is nothing for a thread on which others wait.
+    /// Defragments: returns the space of deleted data to the file system, if that needs a separate
+    /// step. Reads and writes continue. It may take minutes, so it must not run on an async thread.
     fn give_back(&self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Removes everything.
+    /// Deletes everything.
     fn clear(&self) -> Result<(), EngineError>;
 
-    /// Bytes that the engine takes on disk (or in memory, for one without files).
+    /// Returns the size on disk in bytes, or in memory for an engine without files.
     fn size(&self) -> u64;
 }
