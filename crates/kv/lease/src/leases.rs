@@ -1,35 +1,36 @@
-//! The book of leases.
+//! The state of leases.
 
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// The longest time to live that may be asked for, in seconds.
+/// Maximum TTL of a request, in seconds.
 pub const MAX_TTL: i64 = 9_000_000_000;
 
-/// Leases that may end within a step after a change of leader: three quarters of those that are ended in it.
+/// Maximum number of leases that may expire per step after a leader change: three quarters of those
+/// that are revoked in it.
 const TOGETHER: usize = 75;
 const STEP: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 struct Lease {
     ttl: i64,
-    /// From the last checkpoint; 0: none.
+    /// Remaining TTL at the last checkpoint; 0: none.
     remaining: i64,
-    /// Another checkpoint may be under way.
+    /// A checkpoint may have been proposed and not applied yet.
     noting: bool,
     keys: BTreeSet<Bytes>,
     deadline: Option<Instant>,
-    /// Where it stands in the queue: at its deadline, or when ending it is to be tried again.
+    /// Time in the queue: the deadline, or the next attempt to revoke the lease.
     queued: Option<Instant>,
 }
 
-/// What a lease looks like to those who ask.
+/// Times of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseInfo {
-    /// As granted, in seconds.
+    /// TTL in seconds, as granted.
     pub granted: i64,
-    /// Seconds left, if this member knows.
+    /// Remaining TTL in seconds, if this member is the leader.
     pub left: Option<i64>,
 }
 
@@ -45,12 +46,13 @@ fn seconds(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0).min(MAX_TTL.cast_unsigned()))
 }
 
-/// A span in seconds, rounded up.
+/// Rounds a duration up to seconds.
 fn whole_seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX)
 }
 
-/// Deadlines after which leases can be ended as fast as they come, as etcd spreads them: none sooner than wanted.
+/// Spreads deadlines like etcd, so that leases don't expire faster than they can be revoked. No
+/// deadline becomes earlier.
 fn spread(mut wanted: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
     wanted.sort_unstable();
     for at in TOGETHER..wanted.len() {
@@ -61,14 +63,14 @@ fn spread(mut wanted: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
 }
 
 impl Lease {
-    /// Seconds that it has left at least, as far as every member knows.
+    /// Returns the minimum remaining TTL in seconds that all members know.
     fn known(&self) -> i64 {
         if self.remaining > 0 { self.remaining } else { self.ttl }
     }
 }
 
 impl Leases {
-    /// Adds a lease. False: the identifier is taken.
+    /// Grants a lease. Returns false if the ID exists.
     pub fn grant(&mut self, id: i64, ttl: i64, now: Instant) -> bool {
         if self.leases.contains_key(&id) {
             return false;
@@ -80,12 +82,13 @@ impl Leases {
         true
     }
 
-    /// Adds a lease that the engine remembers.
+    /// Restores a lease from the engine.
     pub fn restore(&mut self, id: i64, ttl: i64, remaining: i64) {
         self.leases.insert(id, Lease { ttl, remaining, ..Lease::default() });
     }
 
-    /// Takes a lease away; its keys are to be deleted. None: there is no such lease.
+    /// Revokes a lease. Returns its keys, which the caller must delete, or `None` if it does not
+    /// exist.
     pub fn revoke(&mut self, id: i64) -> Option<Vec<Bytes>> {
         let lease = self.leases.remove(&id)?;
         if let Some(queued) = lease.queued {
@@ -94,46 +97,46 @@ impl Leases {
         Some(lease.keys.into_iter().collect())
     }
 
-    /// Whether there is such a lease.
+    /// Returns whether a lease exists.
     pub fn contains(&self, id: i64) -> bool {
         self.leases.contains_key(&id)
     }
 
-    /// A key hangs on a lease from now on.
+    /// Attaches a key to a lease.
     pub fn attach(&mut self, id: i64, key: &[u8]) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.keys.insert(Bytes::copy_from_slice(key));
         }
     }
 
-    /// A key no longer hangs on a lease.
+    /// Detaches a key from a lease.
     pub fn detach(&mut self, id: i64, key: &[u8]) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.keys.remove(key);
         }
     }
 
-    /// The keys of a lease, in order.
+    /// Returns the keys of a lease, in order.
     pub fn keys(&self, id: i64) -> Vec<Bytes> {
         self.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// All identifiers, in order.
+    /// Returns the IDs of all leases, in order.
     pub fn ids(&self) -> Vec<i64> {
         let mut ids: Vec<i64> = self.leases.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
 
-    /// A lease's times.
+    /// Returns the times of a lease.
     pub fn info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
         let lease = self.leases.get(&id)?;
         let left = lease.deadline.map(|deadline| whole_seconds(deadline.saturating_duration_since(now)));
         Some(LeaseInfo { granted: lease.ttl, left })
     }
 
-    /// Starts a lease's time anew. Returns its time to live, and whether a checkpoint has to be taken back. None: there is
-    /// no such lease, or its time is over.
+    /// Renews a lease. Returns its TTL, and whether a checkpoint must be cleared. Returns `None` if
+    /// the lease does not exist or has expired.
     pub fn renew(&mut self, id: i64, now: Instant) -> Option<(i64, bool)> {
         let lease = self.leases.get_mut(&id)?;
         if lease.deadline.is_none_or(|deadline| deadline <= now) {
@@ -144,15 +147,16 @@ impl Leases {
         Some((ttl, checkpointed))
     }
 
-    /// Notes how much time a lease has left; 0: all of it.
+    /// Sets the remaining TTL of a lease; 0 clears it.
     pub fn checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
         let lease = self.leases.get_mut(&id)?;
         (lease.remaining, lease.noting) = (remaining, false);
         Some(lease.ttl)
     }
 
-    /// This member leads from now on. `grace` is added to every lease: its holder could not renew it meanwhile. Where too
-    /// many would end together, some get more.
+    /// Sets deadlines when this member becomes leader. `grace` is added to every lease, because its
+    /// holder could not renew it in the meantime. If too many would expire together, some get more
+    /// time.
     pub fn lead(&mut self, now: Instant, grace: Duration) {
         self.leading = true;
         let wanted = self.leases.iter().map(|(id, lease)| (now + seconds(lease.known()) + grace, *id));
@@ -161,7 +165,7 @@ impl Leases {
         }
     }
 
-    /// This member no longer leads: it knows nothing of deadlines.
+    /// Clears deadlines when this member is no longer the leader.
     pub fn follow(&mut self) {
         self.leading = false;
         self.deadlines.clear();
@@ -170,12 +174,13 @@ impl Leases {
         }
     }
 
-    /// When the next lease ends.
+    /// Returns the earliest deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Leases whose time is over, at most `limit`. Each is reported again after `again`, unless it is revoked by then.
+    /// Returns expired leases, at most `limit`. Each is returned again after `again`, unless it was
+    /// revoked.
     pub fn expired(&mut self, now: Instant, limit: usize, again: Duration) -> Vec<i64> {
         let over: Vec<(Instant, i64)> =
             self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).take(limit).copied().collect();
@@ -189,8 +194,8 @@ impl Leases {
         over.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Leases with more than `interval` gone since their last checkpoint, and the seconds that they have left, rounded up. From
-    /// now on renewing them takes a checkpoint back.
+    /// Returns the leases whose last checkpoint is older than `interval`, with their remaining TTL
+    /// in seconds, rounded up. From now on, renewing them requires clearing the checkpoint.
     pub fn due_checkpoints(&mut self, now: Instant, interval: Duration) -> Vec<(i64, i64)> {
         let due = |lease: &Lease| {
             let left = lease.deadline?.checked_duration_since(now)?;
@@ -208,18 +213,18 @@ impl Leases {
         all
     }
 
-    /// Forgets everything; the engine's content is being replaced.
+    /// Removes all leases, because the engine's content is being replaced.
     pub fn clear(&mut self) {
         self.leases.clear();
         self.deadlines.clear();
     }
 
-    /// Number of leases.
+    /// Returns the number of leases.
     pub fn len(&self) -> usize {
         self.leases.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no leases.
     pub fn is_empty(&self) -> bool {
         self.leases.is_empty()
     }

@@ -1,8 +1,9 @@
-//! Leases: what the log says about them, and on the leader when they end.
+//! Leases: their replicated state, and their deadlines on the leader.
 //!
-//! Granting, revoking and checkpoints come through the log and are the same on every member. Deadlines exist on the
-//! leader only, in its memory: a renewal costs no write, and a new leader gives every lease what its last checkpoint
-//! says, never less. Nothing here reads a clock; callers pass the time.
+//! Grants, revocations and checkpoints come from the log and are the same on every member.
+//! Deadlines exist only in the leader's memory: a renewal writes nothing, and a new leader gives
+//! every lease at least the remaining TTL of its last checkpoint. This crate reads no clock;
+//! callers pass the time.
 
 mod leases;
 
