@@ -1,6 +1,6 @@
-//! Users, roles, permissions: the state that the log makes, and the decisions taken from it.
+//! Users, roles and permissions: replicated state and authorization decisions.
 //!
-//! Pure: no clock, no hashing, no tokens. Passwords arrive hashed.
+//! Pure functions: no clock, no password hashing, no tokens. Passwords arrive hashed.
 
 mod permissions;
 mod store;

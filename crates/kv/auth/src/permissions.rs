@@ -1,18 +1,18 @@
-//! What a set of permissions covers.
+//! Coverage of key ranges by permissions.
 
 use proto_etcd::authpb::Permission;
 use proto_etcd::authpb::permission::Type;
 
-/// What somebody wants to do with a key or an interval.
+/// Requested access to a key or range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// See it.
+    /// Reading.
     Read,
-    /// Change it.
+    /// Writing.
     Write,
 }
 
-/// An interval with an exclusive end; none: no end.
+/// A range with an exclusive end; `None`: no end.
 type Interval<'a> = (&'a [u8], Option<Vec<u8>>);
 
 fn interval<'a>(key: &'a [u8], end: &[u8]) -> Interval<'a> {
@@ -34,7 +34,7 @@ fn allows(permission: &Permission, access: Access) -> bool {
     }
 }
 
-/// Whether permissions, joined together, cover every key of an interval.
+/// Returns whether the permissions together cover every key of a range.
 pub(crate) fn covers<'a>(
     permissions: impl Iterator<Item = &'a Permission>,
     key: &[u8],
@@ -61,7 +61,7 @@ pub(crate) fn covers<'a>(
     wanted_end.is_some_and(|end| reached >= end && end.as_slice() > key)
 }
 
-/// Whether a permission's interval is one.
+/// Returns whether the range of a permission is valid.
 pub(crate) fn valid(key: &[u8], end: &[u8]) -> bool {
     end.is_empty() || end == [0] || key < end
 }

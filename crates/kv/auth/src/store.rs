@@ -1,31 +1,31 @@
-//! The book of users and roles.
+//! The state of users and roles.
 
 use crate::permissions::{self, Access};
 use proto_etcd::authpb::{Permission, Role, User, UserAddOptions};
 use std::collections::BTreeMap;
 
-/// The user and the role that may do everything.
+/// Name of the user and of the role with all permissions.
 pub const ROOT: &str = "root";
 
-/// Why something is refused.
+/// Reasons for rejecting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// Nobody was named.
+    /// The user name is missing.
     #[error("user name is empty")]
     UserEmpty,
-    /// The name is taken.
+    /// A user of this name exists.
     #[error("user name already exists")]
     UserExists,
-    /// There is no such user.
+    /// The user does not exist.
     #[error("user name not found")]
     UserNotFound,
-    /// No role was named.
+    /// The role name is missing.
     #[error("role name is empty")]
     RoleEmpty,
-    /// The name is taken.
+    /// A role of this name exists.
     #[error("role name already exists")]
     RoleExists,
-    /// There is no such role.
+    /// The role does not exist.
     #[error("role name not found")]
     RoleNotFound,
     /// The user does not have the role.
@@ -34,39 +34,39 @@ pub enum AuthError {
     /// The role does not have the permission.
     #[error("permission is not granted to the role")]
     PermissionNotGranted,
-    /// No permission was given.
+    /// The request has no permission.
     #[error("permission not given")]
     PermissionNotGiven,
-    /// Not allowed.
+    /// The caller lacks the permission.
     #[error("permission denied")]
     Denied,
-    /// Would lock everybody out, or makes no sense.
+    /// The change is invalid, or would lock out all users.
     #[error("invalid auth management")]
     InvalidManagement,
-    /// Can't be switched on without its root user.
+    /// Auth can't be enabled without the root user.
     #[error("root user does not exist")]
     NoRootUser,
-    /// Can't be switched on without its root role.
+    /// Auth can't be enabled while the root user lacks the root role.
     #[error("root user does not have root role")]
     NoRootRole,
-    /// It is switched off.
+    /// Auth is disabled.
     #[error("authentication is not enabled")]
     NotEnabled,
-    /// Name or password is wrong.
+    /// User name or password is wrong.
     #[error("authentication failed, invalid user ID or password")]
     Failed,
-    /// The rights changed since the caller was authenticated.
+    /// Users or roles changed after the caller was authenticated.
     #[error("revision of auth store is old")]
     OldRevision,
 }
 
-/// Everything about who may do what.
+/// Users, roles and the auth status.
 #[derive(Clone, Debug)]
 pub struct Auth {
-    /// Whether it is enforced.
+    /// Whether auth is enabled.
     pub enabled: bool,
-    /// Grows with every change of users and roles, and when it is switched off; 1 in the beginning, as with etcd. Signed tokens
-    /// name it.
+    /// Auth revision: incremented by every change of users and roles, and when auth is disabled.
+    /// Starts at 1, as in etcd. Signed tokens contain it.
     pub revision: u64,
     users: BTreeMap<String, User>,
     roles: BTreeMap<String, Role>,
@@ -81,7 +81,7 @@ impl Default for Auth {
 type Result<T = ()> = std::result::Result<T, AuthError>;
 
 impl Auth {
-    /// Adds a user. `hashed` is empty for one without a password.
+    /// Adds a user. `hashed` is empty for a user without a password.
     pub fn add_user(&mut self, name: &str, hashed: &[u8], no_password: bool) -> Result {
         if name.is_empty() {
             return Err(AuthError::UserEmpty);
@@ -99,7 +99,7 @@ impl Auth {
         self.changed()
     }
 
-    /// Removes a user.
+    /// Deletes a user.
     pub fn delete_user(&mut self, name: &str) -> Result {
         if self.enabled && name == ROOT {
             return Err(AuthError::InvalidManagement);
@@ -108,27 +108,27 @@ impl Auth {
         self.changed()
     }
 
-    /// Replaces a password.
+    /// Replaces a user's password.
     pub fn change_password(&mut self, name: &str, hashed: &[u8]) -> Result {
         let user = self.users.get_mut(name).ok_or(AuthError::UserNotFound)?;
         user.password = hashed.to_vec().into();
         self.changed()
     }
 
-    /// Gives a role to a user.
+    /// Grants a role to a user.
     pub fn grant_role(&mut self, user: &str, role: &str) -> Result {
         let known = role == ROOT || self.roles.contains_key(role);
         let user = self.users.get_mut(user).ok_or(AuthError::UserNotFound)?;
         if !known {
             return Err(AuthError::RoleNotFound);
         }
-        // A role that the user has changes nothing, and signed tokens go on.
+        // Granting an existing role changes nothing, so signed tokens remain valid.
         let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) else { return Ok(()) };
         user.roles.insert(place, role.to_owned());
         self.changed()
     }
 
-    /// Takes a role from a user.
+    /// Revokes a role from a user.
     pub fn revoke_role(&mut self, user: &str, role: &str) -> Result {
         if self.enabled && user == ROOT && role == ROOT {
             return Err(AuthError::InvalidManagement);
@@ -155,7 +155,7 @@ impl Auth {
         self.changed()
     }
 
-    /// Removes a role, also from its users.
+    /// Deletes a role, and revokes it from all users.
     pub fn delete_role(&mut self, name: &str) -> Result {
         if self.enabled && name == ROOT {
             return Err(AuthError::InvalidManagement);
@@ -167,7 +167,7 @@ impl Auth {
         self.changed()
     }
 
-    /// Gives a permission to a role, or changes its kind.
+    /// Grants a permission to a role, or changes its type.
     pub fn grant_permission(&mut self, role: &str, permission: Option<&Permission>) -> Result {
         let permission = permission.ok_or(AuthError::PermissionNotGiven)?;
         if !permissions::valid(&permission.key, &permission.range_end) {
@@ -185,7 +185,7 @@ impl Auth {
         self.changed()
     }
 
-    /// Takes a permission from a role.
+    /// Revokes a permission from a role.
     pub fn revoke_permission(&mut self, role: &str, key: &[u8], end: &[u8]) -> Result {
         let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
         let before = role.key_permission.len();
@@ -196,7 +196,7 @@ impl Auth {
         self.changed()
     }
 
-    /// Switches it on.
+    /// Enables auth.
     pub fn enable(&mut self) -> Result {
         if self.enabled {
             return Ok(());
@@ -205,12 +205,12 @@ impl Auth {
         if !root.roles.iter().any(|role| role == ROOT) {
             return Err(AuthError::NoRootRole);
         }
-        // The revision stays: a token may be signed before.
+        // The revision does not change: a token may have been signed before.
         self.enabled = true;
         Ok(())
     }
 
-    /// Switches it off.
+    /// Disables auth.
     pub fn disable(&mut self) -> Result {
         if !self.enabled {
             return Ok(());
@@ -224,39 +224,39 @@ impl Auth {
         Ok(())
     }
 
-    /// A user's content.
+    /// Returns a user.
     pub fn user(&self, name: &str) -> Result<&User> {
         self.users.get(name).ok_or(AuthError::UserNotFound)
     }
 
-    /// A role's content.
+    /// Returns a role.
     pub fn role(&self, name: &str) -> Result<&Role> {
         self.roles.get(name).ok_or(AuthError::RoleNotFound)
     }
 
-    /// All users, by name.
+    /// Returns all users, sorted by name.
     pub fn users(&self) -> impl Iterator<Item = &User> {
         self.users.values()
     }
 
-    /// All roles, by name.
+    /// Returns all roles, sorted by name.
     pub fn roles(&self) -> impl Iterator<Item = &Role> {
         self.roles.values()
     }
 
-    /// Puts back what was stored.
+    /// Restores stored users and roles.
     pub fn restore(&mut self, users: Vec<User>, roles: Vec<Role>) {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         self.users = users.into_iter().map(|user| (text(&user.name), user)).collect();
         self.roles = roles.into_iter().map(|role| (text(&role.name), role)).collect();
     }
 
-    /// Whether somebody may do everything.
+    /// Returns whether a user has the root role.
     pub fn is_root(&self, user: &str) -> bool {
         self.users.get(user).is_some_and(|user| user.roles.iter().any(|role| role == ROOT))
     }
 
-    /// Whether somebody may manage users, members and the like.
+    /// Checks whether a user may manage users, members and the like.
     pub fn check_admin(&self, user: Option<&str>) -> Result {
         if !self.enabled {
             return Ok(());
@@ -265,7 +265,7 @@ impl Auth {
         if self.is_root(user) { Ok(()) } else { Err(AuthError::Denied) }
     }
 
-    /// Whether somebody may touch every key of an interval.
+    /// Checks whether a user may access every key of a range.
     pub fn check(&self, user: Option<&str>, key: &[u8], end: &[u8], access: Access) -> Result {
         if !self.enabled {
             return Ok(());
