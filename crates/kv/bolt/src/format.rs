@@ -1,4 +1,4 @@
-//! Sizes, flags and the checksum.
+//! Constants of the format, and the checksum.
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGE_HEAD: usize = 16;
@@ -10,10 +10,10 @@ pub(crate) const FREELIST: u16 = 0x10;
 pub(crate) const BUCKET: u32 = 0x01;
 pub(crate) const MAGIC: u32 = 0xED0C_DAED;
 pub(crate) const VERSION: u32 = 2;
-/// Bytes of a meta that its checksum is over.
+/// Number of bytes of a meta page covered by its checksum.
 pub(crate) const META_SUMMED: usize = 56;
 
-/// FNV-1a, 64 bits.
+/// Computes the 64-bit FNV-1a hash.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

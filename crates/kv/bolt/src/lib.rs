@@ -1,6 +1,7 @@
-//! The file format of etcd's backend (bbolt): enough to write a whole file and to read one.
+//! The file format of etcd's backend (bbolt): enough to write and to read a whole file.
 //!
-//! Nothing of a file is trusted: offsets, counts and depths are checked, and a wrong one is an error that names it.
+//! Files are untrusted: offsets, counts and depths are checked, and an invalid one is an error that
+//! names it.
 
 mod format;
 mod read;

@@ -1,31 +1,31 @@
-//! Reading a file.
+//! Reads bbolt files.
 
 use crate::format::{BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum};
 use crate::source::Source;
 use std::borrow::Cow;
 use std::cell::Cell;
 
-/// Deeper trees than this are not trees.
+/// Maximum depth of a tree; a deeper one is a loop.
 const MAX_DEPTH: usize = 64;
 
-/// What is wrong with a file.
+/// Defects of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoltError {
     /// Neither meta page is valid.
     #[error("it is not a database file of etcd, or its beginning is damaged")]
     Meta,
-    /// A page is not what it should be.
+    /// A page is invalid.
     #[error("page {0} is damaged or missing")]
     Page(u64),
-    /// The file can't be read.
+    /// Reading the file failed.
     #[error("it can't be read at byte {0}: {1}")]
     Read(u64, String),
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("it has no bucket {0:?}")]
     Bucket(String),
 }
 
-/// A file, of which a page of each level is in memory at a time.
+/// A bbolt file. One page per level is in memory at a time.
 pub struct File<'a> {
     source: &'a dyn Source,
     page_size: usize,
@@ -33,13 +33,13 @@ pub struct File<'a> {
     visited: Cell<u64>,
 }
 
-/// A page's or inline bucket's items.
+/// Items of a page or inline bucket.
 struct Page<'a> {
     number: u64,
     bytes: Cow<'a, [u8]>,
 }
 
-/// Bytes of a meta page that say something.
+/// Number of used bytes of a meta page.
 const META: usize = PAGE_HEAD + META_SUMMED + 8;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -68,14 +68,14 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(Meta { page_size, root: u64_at(meta, 16)?, transaction: u64_at(meta, 48)? })
 }
 
-/// Called for each item of a page: its flags, key and value.
+/// Called for each item of a page with its flags, key and value.
 type PageVisit<'v, E> = dyn FnMut(u32, &[u8], &[u8]) -> Result<(), E> + 'v;
 
 /// Called for each pair of a bucket.
 type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
 
 impl<'a> File<'a> {
-    /// Opens what is in memory or in a file.
+    /// Opens a file, on disk or in memory.
     pub fn open(source: &'a dyn Source) -> Result<Self, BoltError> {
         let meta_at = |at: usize| meta(&source.read(at as u64, META).ok()?);
         let first = meta_at(0);
@@ -85,7 +85,7 @@ impl<'a> File<'a> {
         Ok(File { source, page_size, root, visited: Cell::new(0) })
     }
 
-    /// Names of the buckets, in order.
+    /// Returns the names of the buckets, in order.
     pub fn buckets(&self) -> Result<Vec<Vec<u8>>, BoltError> {
         let mut names = Vec::new();
         self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, _| {
@@ -128,7 +128,7 @@ impl<'a> File<'a> {
         Ok(Page { number, bytes: self.bytes(number, start, size)? })
     }
 
-    /// Bytes of a page; never more than there are in the file.
+    /// Returns the bytes of a page, never beyond the end of the file.
     fn bytes(&self, number: u64, start: u64, size: usize) -> Result<Cow<'a, [u8]>, BoltError> {
         if start.checked_add(size as u64).is_none_or(|end| end > self.source.length()) {
             return Err(BoltError::Page(number));
@@ -141,7 +141,7 @@ impl<'a> File<'a> {
         if depth > MAX_DEPTH {
             return Err(wrong());
         }
-        // Pages that lead back to each other would never end.
+        // Pages that refer to each other would loop forever.
         let visited = self.visited.get() + 1;
         self.visited.set(visited);
         if visited > 4 * (self.source.length() / self.page_size as u64 + 4) {

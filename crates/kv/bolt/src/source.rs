@@ -1,14 +1,14 @@
-//! Where a file's bytes are.
+//! Random access to a file's bytes.
 
 use std::borrow::Cow;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are read piece by piece.
+/// A source of bytes.
 pub trait Source {
-    /// How many there are.
+    /// Returns the length in bytes.
     fn length(&self) -> u64;
-    /// The bytes at a place.
+    /// Returns `length` bytes at the offset `at`.
     fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>>;
 }
 
@@ -35,7 +35,7 @@ impl Source for Vec<u8> {
     }
 }
 
-/// The beginning of a file on disk.
+/// The first bytes of a file on disk.
 #[derive(Debug)]
 pub struct OnDisk {
     file: std::fs::File,
@@ -43,7 +43,7 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// This many bytes of a file; the rest is not looked at.
+    /// Limits a file to its first `length` bytes.
     pub fn new(file: std::fs::File, length: u64) -> Self {
         OnDisk { file, length }
     }

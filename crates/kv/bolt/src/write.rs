@@ -1,4 +1,4 @@
-//! Writing a file from sorted pairs, page after page.
+//! Writes bbolt files from sorted pairs, page by page.
 
 use crate::format::{
     BRANCH, BUCKET, ELEMENT, FREELIST, LEAF, MAGIC, META, META_SUMMED, PAGE, PAGE_HEAD, VERSION, checksum,
@@ -8,7 +8,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 /// A page's first key and its number.
 type Child = (Vec<u8>, u64);
 
-/// Writes buckets one after the other; `finish` makes the file valid.
+/// Writes buckets one after the other. `finish` makes the file valid.
 pub struct Writer<W> {
     out: W,
     next: u64,
@@ -16,7 +16,7 @@ pub struct Writer<W> {
     open: Option<Open>,
 }
 
-/// The bucket that is being written.
+/// The bucket in progress.
 struct Open {
     name: Vec<u8>,
     items: Vec<(Vec<u8>, Vec<u8>)>,
@@ -25,21 +25,21 @@ struct Open {
 }
 
 impl<W: Write + Seek> Writer<W> {
-    /// Begins a file.
+    /// Starts a file.
     pub fn new(mut out: W) -> io::Result<Self> {
-        // The two meta pages come last, when it is known what they say.
+        // The two meta pages are written last, when their content is known.
         out.write_all(&[0; 2 * PAGE])?;
         Ok(Writer { out, next: 2, buckets: Vec::new(), open: None })
     }
 
-    /// Begins a bucket.
+    /// Starts a bucket.
     pub fn bucket(&mut self, name: &str) -> io::Result<()> {
         self.close()?;
         self.open = Some(Open { name: name.into(), items: Vec::new(), bytes: 0, leaves: Vec::new() });
         Ok(())
     }
 
-    /// Adds a pair to the bucket. Keys come in order.
+    /// Adds a pair to the bucket. Keys must be in ascending order.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let size = ELEMENT + key.len() + value.len();
         let Some(open) = &mut self.open else { return Err(io::Error::other("no bucket is begun")) };
@@ -118,7 +118,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok(())
     }
 
-    /// Branches over a level of pages, until there is one.
+    /// Writes branch pages over a level of pages, until a single one remains.
     fn tree(&mut self, mut level: Vec<Child>) -> io::Result<u64> {
         while level.len() > 1 {
             let mut above = Vec::new();
@@ -145,7 +145,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok((first, self.branch(group)?))
     }
 
-    /// Ends the file. Returns it and its size.
+    /// Completes the file. Returns it with its size.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         self.close()?;
         self.buckets.sort();
