@@ -1,44 +1,44 @@
-//! Why a file is not made, or not taken.
+//! Errors of snapshot files.
 
 use kv_bolt::BoltError;
 use kv_engine::EngineError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file is not made, or not taken.
+/// Errors of snapshot files.
 #[derive(Debug, thiserror::Error)]
 pub enum InterchangeError {
-    /// The file system refuses.
+    /// The file system returned an error.
     #[error("can't {doing} {path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
         /// `read` or `write`.
         doing: &'static str,
-        /// The refusal.
+        /// The error.
         source: io::Error,
     },
-    /// A snapshot ends with its hash; this file does not.
+    /// The file has no hash at its end, as snapshot files have.
     #[error(
         "{0} has no hash at its end: it is cut off, or a copy of a database file; for the latter use --skip-hash-check"
     )]
     NoHash(PathBuf),
-    /// The file is not what was saved.
+    /// The hash at the end does not match the content.
     #[error("{0} is damaged: its hash does not match; use another copy")]
     Hash(PathBuf),
-    /// The database in the file can't be read.
+    /// The bbolt database in the file is invalid.
     #[error(transparent)]
     Database(#[from] BoltError),
     /// A record can't be decoded.
     #[error("{0}")]
     Record(String),
-    /// The state can't be read.
+    /// Reading the state failed.
     #[error(transparent)]
     State(#[from] EngineError),
 }
 
 impl InterchangeError {
-    /// For `map_err` of what is done with a file.
+    /// Returns a function for `map_err` of file operations.
     pub(crate) fn io(path: &std::path::Path, doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| InterchangeError::Io { path: path.to_path_buf(), doing, source }
     }

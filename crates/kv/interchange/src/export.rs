@@ -1,4 +1,4 @@
-//! Writing the state as a file.
+//! Exports the state as a snapshot file.
 
 use crate::error::InterchangeError;
 use crate::records::{LeaseRecord, hash_of};
@@ -20,10 +20,10 @@ fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
     small.iter().filter(move |((number, _), _)| *number == table as u8).map(|((_, key), value)| (key, value))
 }
 
-/// Writes a picture of the state to a new file, with its hash behind it as a snapshot has it, and syncs it.
+/// Writes a snapshot of the state to a new file, followed by its hash, and syncs it.
 ///
 /// # Errors
-/// The file can't be written, or the state can't be read; what there is of the file then is of no use.
+/// Writing the file or reading the state failed. The file is then incomplete.
 pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), InterchangeError> {
     let failed = InterchangeError::io(path, "write");
     let mut writer = File::create(path).map(BufWriter::new).and_then(Writer::new).map_err(&failed)?;

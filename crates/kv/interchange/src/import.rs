@@ -1,4 +1,4 @@
-//! Reading a file: what it says of itself, and all that is in it.
+//! Imports snapshot files.
 
 use crate::error::InterchangeError;
 use crate::records::{HASH, LeaseRecord, hash_of};
@@ -14,28 +14,28 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
-/// What files are a multiple of, apart from the hash.
+/// A database file is a multiple of this size in bytes; a snapshot file has a hash in addition.
 const SECTOR: u64 = 512;
 
-/// What a snapshot file says of itself.
+/// Status of a snapshot file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStatus {
-    /// CRC-32C of names of buckets, keys and values, in order.
+    /// CRC-32C of the buckets' names, keys and values, in order.
     pub hash: u32,
-    /// The newest one.
+    /// The newest revision.
     pub revision: i64,
-    /// Keys that are there at that revision, as etcd 3.6 counts (its older tools: records of all kinds).
+    /// Number of keys at that revision, counted like etcd 3.6. Its older tools count all records.
     pub total_keys: u64,
-    /// Bytes, without the hash.
+    /// Size in bytes, without the hash.
     pub total_size: u64,
-    /// `3.6.0`; empty before etcd 3.6.
+    /// Version of etcd, such as `3.6.0`; empty before etcd 3.6.
     pub version: String,
 }
 
-/// Opens a file without the hash at its end, which is checked where that is asked for.
+/// Opens a file without the hash at its end, which is verified if `check_hash` is set.
 ///
 /// # Errors
-/// The file can't be read, or the hash is asked for and is not there, or not the file's.
+/// Reading the file failed, or the hash is required and missing or wrong.
 pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
     let unreadable = InterchangeError::io(path, "read");
     let mut file = std::fs::File::open(path).map_err(&unreadable)?;
@@ -57,10 +57,10 @@ pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
     Ok(OnDisk::new(file, length - HASH))
 }
 
-/// Counts and hashes what is in a file.
+/// Counts and hashes the content of a file.
 ///
 /// # Errors
-/// The file can't be read, or is no database.
+/// Reading the file failed, or it is not a database.
 pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> {
     let file = File::open(source)?;
     let mut status = FileStatus { total_size: source.length(), ..FileStatus::default() };
@@ -88,23 +88,23 @@ pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> 
     Ok(status)
 }
 
-/// Everything of a file but the records.
+/// Content of a file except its records.
 #[derive(Default)]
 pub struct Contents {
-    /// The newest one.
+    /// The newest revision.
     pub revision: i64,
-    /// The revision that history was compacted to.
+    /// The compacted revision.
     pub compacted: i64,
-    /// ID, time to live, and what a checkpoint says is left of it, in seconds.
+    /// ID, TTL and remaining TTL of each lease, in seconds; the latter from a checkpoint.
     pub leases: Vec<(i64, i64, i64)>,
-    /// Users, roles, and whether they count.
+    /// Users, roles and the auth status.
     pub auth: Auth,
 }
 
-/// Reads a file: its revisions are handed over one by one, the rest is returned.
+/// Reads a file. Passes its records to `record` one by one and returns the rest.
 ///
 /// # Errors
-/// Those of `record`, and whatever of the file can't be read or decoded.
+/// Errors of `record`, and of reading or decoding the file.
 pub fn import<E>(source: &dyn Source, mut record: impl FnMut(SnapshotItem) -> Result<(), E>) -> Result<Contents, E>
 where
     E: From<BoltError> + From<InterchangeError>,
@@ -116,7 +116,7 @@ where
             return Err(no_mark(key).into());
         };
         contents.revision = contents.revision.max(mark.main());
-        // Records without a position in a transaction were written by versions long gone.
+        // Records without a sub-revision were written by old versions only.
         record((Table::Revisions as u8, Bytes::from(mark.key()), Bytes::copy_from_slice(value)))
     })?;
     let names = file.buckets()?;

@@ -1,8 +1,9 @@
-//! The state as a snapshot file of etcd's (3.4 to 3.6), and back.
+//! Snapshot files in the format of etcd 3.4 to 3.6: export and import of the state.
 //!
-//! Such a file is a bbolt database with a SHA-256 of itself behind it. Revisions are etcd's records, byte by byte; leases,
-//! users, roles, members and what is known of the log have a bucket each. Both ways go piece by piece: the size of a file
-//! does not matter for memory. The layout of pages is `kv-bolt`'s; here is what is in them.
+//! A snapshot file is a bbolt database followed by its SHA-256. Revisions are etcd's records, byte
+//! for byte; leases, users, roles, members and metadata of the log have a bucket each. Both
+//! directions stream, so memory does not depend on the size of a file. `kv-bolt` handles the layout
+//! of pages, this crate their content.
 
 mod error;
 mod export;

@@ -1,9 +1,9 @@
-//! What etcd's records and the end of its files look like.
+//! Format of etcd's records and of the end of its files.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 
-/// Bytes of a hash behind a file.
+/// Size in bytes of the hash at the end of a file.
 pub(crate) const HASH: u64 = 32;
 const BUFFER: usize = 1 << 20;
 
@@ -18,7 +18,7 @@ pub(crate) struct LeaseRecord {
     pub remaining: i64,
 }
 
-/// SHA-256 of all that is left to read.
+/// Computes the SHA-256 of the rest of a file.
 pub(crate) fn hash_of(file: &mut impl Read) -> io::Result<[u8; HASH as usize]> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; BUFFER];

@@ -1,4 +1,4 @@
-//! What a file says of itself.
+//! Status of snapshot files.
 #![allow(clippy::unwrap_used)]
 
 use kv_bolt::Writer;
