@@ -1,8 +1,8 @@
-//! Writes what each target is fed from into a folder of its own: `corpus FOLDER`.
+//! Writes the corpus of each target to a directory of its own: `corpus FOLDER`.
 
 use std::path::PathBuf;
 
-/// A target's name and its valid input.
+/// Name of a target and its valid input.
 type Corpus = (&'static str, fn() -> Vec<Vec<u8>>);
 
 fn main() -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Requests as the log and other members carry them, decoded, checked and applied to a state.
+//! Target: decodes, checks and applies commands from the log or from peers.
 
 use bytes::{Bytes, BytesMut};
 use kv_engine::MemoryEngine;
@@ -9,7 +9,7 @@ use proto_etcd::etcdserverpb::request_op::Request;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Applies what can be decoded and passes the checks that a service makes before it proposes.
+/// Applies commands that can be decoded and pass the checks of a service.
 pub fn commands(data: &[u8]) {
     let Some(envelopes) = decode_batch(Bytes::copy_from_slice(data)) else { return };
     let limits = Limits { max_txn_ops: 128 };
@@ -44,7 +44,7 @@ pub fn commands(data: &[u8]) {
     assert!(machine.store().range(&all).is_ok(), "what was applied can't be read");
 }
 
-/// Valid batches.
+/// Returns valid batches.
 pub fn commands_corpus() -> Vec<Vec<u8>> {
     let put = pb::PutRequest { key: "key".into(), value: "value".into(), prev_kv: true, ..Default::default() };
     let read = pb::RangeRequest { key: "a".into(), range_end: "z".into(), limit: 3, ..Default::default() };

@@ -1,7 +1,8 @@
-//! Decoders under arbitrary bytes: each target is a plain function that must return, whatever it is given.
+//! Fuzz targets of decoders: each is a plain function that must return for any input.
 //!
-//! `cargo test -p kv-fuzz` feeds them mutations of valid input from a fixed seed. Where nightly and cargo-fuzz are at hand,
-//! `libfuzzer/` runs the same functions, from the valid input that the example `corpus` writes:
+//! `cargo test -p kv-fuzz` runs them with mutations of valid input from a fixed seed. With nightly
+//! and cargo-fuzz, `libfuzzer/` runs the same functions, starting from the valid input that the
+//! example `corpus` writes:
 //!
 //! ```sh
 //! cargo run -p kv-fuzz --example corpus -- crates/kv/fuzz/libfuzzer/corpus

@@ -1,4 +1,4 @@
-//! Files in memory, for the log.
+//! Files of the log in memory.
 
 use kv_wal::{Disk, DiskFile};
 use parking_lot::Mutex;

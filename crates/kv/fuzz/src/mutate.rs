@@ -1,12 +1,12 @@
-//! Mutations of valid input, from a seed.
+//! Mutations of valid input from a seed.
 
-/// Makes one input out of another.
+/// Creates mutated inputs.
 pub struct Mutator(u64);
 
 const INTERESTING: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
 impl Mutator {
-    /// The same seed gives the same inputs.
+    /// Creates a mutator. The same seed produces the same inputs.
     pub fn new(seed: u64) -> Self {
         Mutator(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -18,7 +18,7 @@ impl Mutator {
         usize::try_from(self.0 >> 16).unwrap_or(0) % end.max(1)
     }
 
-    /// An input of the corpus with a few changes.
+    /// Returns an input of the corpus with a few changes.
     pub fn next(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = corpus.get(self.below(corpus.len())).cloned().unwrap_or_default();
         for _ in 0..=self.below(6) {

@@ -1,4 +1,4 @@
-//! A snapshot file in etcd's layout, as a stranger may hand it over.
+//! Target: an untrusted snapshot file in etcd's format.
 
 use kv_bolt::Writer;
 use kv_interchange::InterchangeError;
@@ -7,7 +7,7 @@ use prost::Message;
 use proto_etcd::mvccpb::KeyValue;
 use std::io::Cursor;
 
-/// Reads a file as a restore and `snapshot status` do, and what is in it as the state does.
+/// Reads a file like restore and `snapshot status`, and decodes its records like the state machine.
 pub fn snapshot(data: &[u8]) {
     let _ = kv_interchange::file_status(&data);
     let _ = kv_interchange::import::<InterchangeError>(&data, |(_, key, value)| {
@@ -16,7 +16,7 @@ pub fn snapshot(data: &[u8]) {
     });
 }
 
-/// A valid file.
+/// Returns a valid file.
 pub fn snapshot_corpus() -> Vec<Vec<u8>> {
     let write = || -> std::io::Result<Vec<u8>> {
         let mut writer = Writer::new(Cursor::new(Vec::new()))?;

@@ -1,4 +1,4 @@
-//! A segment of the log, as it may be found after anything has happened to it.
+//! Target: a segment of the log with arbitrary damage.
 
 use crate::memory_disk::{MemoryDisk, MemoryFile};
 use bytes::Bytes;
@@ -26,7 +26,8 @@ fn carry_out(writer: &mut Writer) {
     }
 }
 
-/// Opens a log with this segment. What it accepts can be read, added to and opened again with the same content.
+/// Opens a log with this segment. An accepted log must be readable, writable, and have the same
+/// content when it is opened again.
 pub fn wal(data: &[u8]) {
     let disk = disk(data);
     let Ok((log, contents, mut writer)) =
@@ -52,7 +53,7 @@ pub fn wal(data: &[u8]) {
     assert_eq!(again.entries, entries, "a log that was served has changed");
 }
 
-/// Valid segments.
+/// Returns valid segments.
 pub fn wal_corpus() -> Vec<Vec<u8>> {
     let disk = Arc::new(MemoryDisk::default());
     let opened = Wal::open_on(disk.clone(), Path::new(FOLDER), SEGMENT_BYTES, Arc::new(|_| {}));

@@ -1,4 +1,4 @@
-//! The targets under mutations from a fixed seed. `KV_FUZZ_RUNS` asks for more of them.
+//! Runs the targets with mutations from a fixed seed. `KV_FUZZ_RUNS` sets the number of runs.
 
 use kv_fuzz::{Mutator, commands, commands_corpus, snapshot, snapshot_corpus, wal, wal_corpus};
 
