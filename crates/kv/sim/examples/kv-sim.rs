@@ -1,4 +1,5 @@
-//! Many runs: `cargo run --release -p kv-sim --example kv-sim -- --seeds 10000`, or one of them again with `--seed N`.
+//! Runs many simulations: `cargo run --release -p kv-sim --example kv-sim -- --seeds 10000`, or
+//! repeats one with `--seed N`.
 #![allow(clippy::print_stdout)]
 
 use clap::Parser;
@@ -9,26 +10,26 @@ use std::time::Instant;
 
 #[derive(Parser)]
 struct Flags {
-    /// Runs.
+    /// Number of runs
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed.
+    /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only this one, with the members' logs (RUST_LOG).
+    /// Run only this seed, with the members' logs (RUST_LOG)
     #[arg(long)]
     seed: Option<u64>,
-    /// Members, instead of what the seed says.
+    /// Number of members, instead of the seed's choice
     #[arg(long)]
     members: Option<u64>,
-    /// Milliseconds between changes of members and leaders, instead of what the seed says.
+    /// Milliseconds between changes of members and leaders, instead of the seed's choice
     #[arg(long)]
     change_every: Option<u64>,
-    /// A bug to put in: acknowledge-before-sync, stale-read, drop-at-compaction, split-transaction or
-    /// lease-after-transfer.
+    /// Bug to plant: acknowledge-before-sync, stale-read, drop-at-compaction, split-transaction or
+    /// lease-after-transfer
     #[arg(long, value_parser = plant)]
     plant: Option<Plant>,
-    /// Folder for what members receive.
+    /// Directory for received snapshots
     #[arg(long, default_value = "/tmp/kv-sim")]
     spool: PathBuf,
 }

@@ -1,7 +1,8 @@
-//! Strict serializability: answers agree with one replay in the order of revisions, and that order respects real time.
+//! Strict serializability: responses must agree with a replay in the order of revisions, and that
+//! order must respect real time.
 //!
-//! Every write has a revision of its own, so there is nothing to search for: a write's place is its revision, a read's is
-//! right behind the revision in its header.
+//! Every write has its own revision, so no search is needed: a write takes place at its revision,
+//! and a read directly after the revision in its header.
 
 use crate::history::{Answer, Operation, Request};
 use crate::lease_client::lease_key;
@@ -14,18 +15,18 @@ use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, RequestOp, ResponseH
 use proto_etcd::mvccpb::KeyValue;
 use std::collections::BTreeMap;
 
-/// Everything that the run left.
+/// Results of a run.
 pub(crate) struct Evidence<'a> {
     pub ledger: &'a Ledger,
     pub states: Vec<Rows>,
     pub operations: &'a [Operation],
-    /// Thousandths by which a member's clock may have been fast.
+    /// Maximum drift of a member's clock in thousandths.
     pub drift: u64,
 }
 
 type Verdict = Result<(), String>;
 
-/// Where an operation stands in the one order.
+/// Position of an operation in the total order.
 struct Place {
     revision: i64,
     writes: bool,
@@ -53,7 +54,7 @@ fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
 
-/// Holds everything against everything.
+/// Checks all guarantees.
 pub(crate) fn check(evidence: &Evidence<'_>) -> Verdict {
     evidence.values_once()?;
     let mut places = Vec::new();
@@ -78,7 +79,7 @@ impl Evidence<'_> {
         entry.map(|entry| entry.changes.as_slice()).ok_or_else(|| format!("no member ever had revision {revision}"))
     }
 
-    /// Every value is written once, by somebody who asked for it before.
+    /// Checks that every value is written at most once, and only after a client requested it.
     fn values_once(&self) -> Verdict {
         let mut asked: BTreeMap<Bytes, u64> = BTreeMap::new();
         for operation in self.operations {
@@ -148,13 +149,13 @@ impl Evidence<'_> {
             (Request::Range(range), Answer::Range(answer)) => {
                 let at = revision(answer.header.as_ref());
                 self.explain_range(range, answer, at, self.state(at)?)?;
-                // A serializable read may be of the past.
+                // A serializable read may be stale.
                 Ok((!range.serializable).then_some(Place { revision: at, writes: false }))
             }
             (Request::Txn(txn), Answer::Txn(answer)) => self.explain_txn(txn, answer).map(Some),
             (Request::Compact(_) | Request::Grant { .. } | Request::Revoke(_), Answer::Done(at)) => {
                 self.state(*at)?;
-                // The header of these may already be of a later command.
+                // The header's revision may already be that of a later command.
                 Ok(Some(Place { revision: *at, writes: false }))
             }
             (Request::KeepAlive(_), Answer::Alive(_)) => Ok(None),
@@ -223,7 +224,7 @@ impl Evidence<'_> {
         Ok(Place { revision: at, writes })
     }
 
-    /// What frees space is never refused for want of it.
+    /// Checks that requests which free space are never rejected for lack of it.
     fn space(&self) -> Verdict {
         let frees = |request: &Request| !matches!(request, Request::Put(_) | Request::Txn(_) | Request::Grant { .. });
         let refused = |operation: &&Operation| {
@@ -236,7 +237,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// No lease ends before its time: its key is deleted by its end or its revocation only.
+    /// Checks that no lease ends early: its key may only be deleted by its expiry or revocation.
     fn leases(&self) -> Verdict {
         let mut least: BTreeMap<i64, (u64, i64)> = BTreeMap::new();
         let mut revoked: BTreeMap<i64, u64> = BTreeMap::new();
@@ -270,9 +271,9 @@ impl Evidence<'_> {
     }
 }
 
-/// What ended before something else began comes before it.
+/// Checks that an operation which ended before another one started precedes it in the order.
 fn real_time(places: &[(&Operation, Place)]) -> Verdict {
-    // Beginnings and ends in the order in which they happened.
+    // Starts and ends in real-time order.
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     for (at, (operation, _)) in places.iter().enumerate() {
         moments.push((operation.begun, false, at));

@@ -1,4 +1,4 @@
-//! Clients that read and write at random, and note what they saw.
+//! Clients that read and write at random and record what they observe.
 
 use crate::entropy::Rng;
 use crate::history::{Answer, History, Request, key};
@@ -19,21 +19,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tonic::Status;
 
-/// Keys that are read and written.
+/// Number of keys.
 pub(crate) const KEYS: u64 = 5;
-/// How long a client waits for an answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub station: Station,
     pub history: History,
     pub plan: Plan,
     pub members: Arc<Mutex<Vec<HostId>>>,
-    /// Who was last asked to give leadership away, and until when that counts; for the planted bug.
+    /// The last member that was asked to transfer leadership, and the end of the time in which its
+    /// planted bug is active.
     pub former: Arc<Mutex<(HostId, u64)>>,
-    /// The run is about to end: begin nothing new.
+    /// The run is about to end: clients must not start requests.
     pub over: Arc<AtomicBool>,
 }
 
@@ -42,13 +43,13 @@ impl Surroundings {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// A way to some member.
+    /// Returns a connection to a random member.
     pub fn anyone(&self, rng: &mut Rng) -> Line {
         let member = rng.pick(&self.members.lock()).copied().unwrap_or(1);
         self.station.line(member, Port::Client)
     }
 
-    /// Whether a planted bug has this member answer linearizable reads from its own state.
+    /// Returns whether a planted bug makes this member serve linearizable reads from its own state.
     fn reads_from_lease(&self, line: &Line) -> bool {
         match self.plan.plant {
             Some(Plant::StaleRead) => true,
@@ -60,7 +61,7 @@ impl Surroundings {
         }
     }
 
-    /// Notes a request, sends it, and notes its answer.
+    /// Records a request, sends it, and records its response.
     pub async fn carry_out(
         &self,
         request: Request,
@@ -83,11 +84,11 @@ pub(crate) struct Client {
     pub id: u64,
     pub around: Surroundings,
     pub rng: Rng,
-    /// Writes so far, so that every value is written once.
+    /// Number of writes so far, which makes every value unique.
     pub written: u64,
-    /// The last known revision of keys.
+    /// Last known mod revision of keys.
     pub known: BTreeMap<Bytes, i64>,
-    /// The newest revision heard of.
+    /// Newest revision seen.
     pub newest: i64,
 }
 
@@ -142,7 +143,7 @@ impl Client {
         self.written += 1;
         let mut value = format!("c{}-{}", self.id, self.written).into_bytes();
         if self.rng.once_in(10) {
-            // Over several sectors, so that it can be torn.
+            // Large enough to span several sectors, so that it can be torn.
             value.resize(3_000, b'.');
         }
         PutRequest { key: self.key(), value: value.into(), prev_kv: self.rng.once_in(2), ..PutRequest::default() }

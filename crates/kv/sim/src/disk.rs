@@ -1,5 +1,5 @@
-//! A disk that keeps what was synced. What was not may be lost, whole or sector by sector, when the power goes; a killed
-//! process leaves everything, still unsynced.
+//! A disk that keeps synced data. A loss of power loses unsynced data, completely or by sectors. A
+//! killed process leaves everything, still unsynced.
 
 use crate::entropy::Rng;
 use kv_wal::{Disk, DiskFile};
@@ -13,9 +13,9 @@ const SECTOR: usize = 512;
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// What a reader sees.
+    /// Content that readers see.
     content: Vec<u8>,
-    /// What is on the platter.
+    /// Content that survives a loss of power.
     durable: Vec<u8>,
     /// Writes since the last sync.
     unsynced: Vec<(usize, Vec<u8>)>,
@@ -33,13 +33,13 @@ struct State {
     inodes: BTreeMap<u64, Inode>,
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
-    /// In the order in which a journal has them.
+    /// In the order of a file system's journal.
     name_changes: Vec<NameChange>,
     next: u64,
     rng: Rng,
     full: bool,
     fail_sync: bool,
-    /// Operations until the process stops in the middle of one.
+    /// Number of operations until the process stops in the middle of one.
     fuse: Option<u64>,
     stopped: bool,
 }
@@ -61,7 +61,7 @@ fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The parts of a write that get to the platter as a whole or not at all.
+/// Splits a write at sector boundaries: each part becomes durable completely or not at all.
 fn sectors(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let (first, rest) = bytes.split_at(bytes.len().min((SECTOR - at % SECTOR) % SECTOR));
     let begun = at + first.len();
@@ -86,7 +86,7 @@ fn missing() -> io::Error {
 }
 
 impl State {
-    /// Whether the process still runs.
+    /// Counts an operation. Returns an error if the process has stopped.
     fn alive(&mut self) -> io::Result<()> {
         if let Some(fuse) = &mut self.fuse {
             *fuse = fuse.saturating_sub(1);
@@ -106,7 +106,7 @@ impl State {
         self.alive()?;
         let Some(inode) = self.inodes.get_mut(&inode) else { return Err(missing()) };
         if std::mem::take(&mut self.fail_sync) {
-            // The kernel drops the pages.
+            // The kernel drops the pages after a failed sync.
             inode.unsynced.clear();
             inode.content.clone_from(&inode.durable);
             self.stopped = true;
@@ -139,19 +139,19 @@ impl SimDisk {
         })))
     }
 
-    /// A new process uses it.
+    /// Prepares the disk for a new process.
     pub fn start(&self) {
         self.calm();
         self.0.lock().stopped = false;
     }
 
-    /// Nothing that it was to fail with happens any more.
+    /// Cancels pending failures.
     pub fn calm(&self) {
         let mut state = self.0.lock();
         (state.fuse, state.fail_sync) = (None, false);
     }
 
-    /// The process stops in the middle of an operation soon.
+    /// Stops the process in the middle of an operation, after this number of operations.
     pub fn light_fuse(&self, operations: u64) {
         self.0.lock().fuse = Some(operations);
     }
@@ -164,7 +164,7 @@ impl SimDisk {
         self.0.lock().fail_sync = true;
     }
 
-    /// The power goes: of what was not synced, chance decides what stays.
+    /// Simulates a loss of power: unsynced data survive at random.
     pub fn lose_power(&self) {
         let mut guard = self.0.lock();
         let state = &mut *guard;
@@ -177,7 +177,7 @@ impl SimDisk {
             let chance = state.rng.below(4);
             for (at, bytes) in inode.unsynced.drain(..) {
                 for (at, sector) in sectors(at, &bytes) {
-                    // None, all, or any.
+                    // No sectors, all, or a random selection.
                     if chance == 1 || chance > 1 && state.rng.once_in(2) {
                         write_into(&mut inode.durable, at, sector);
                     }
@@ -213,7 +213,7 @@ impl DiskFile for SimFile {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let alive = state.alive();
         let part = if alive.is_ok() { bytes.len() as u64 } else { state.rng.below(bytes.len() as u64 + 1) };
-        // The kernel takes a page as a whole.
+        // The kernel accepts whole pages only.
         let whole = |part: usize| if part < bytes.len() { part.saturating_sub((at + part) % SECTOR) } else { part };
         let bytes = &bytes[..whole(usize::try_from(part).unwrap_or(0))];
         let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
@@ -320,7 +320,7 @@ impl Disk for SimDisk {
 }
 
 impl SimDisk {
-    /// Whether the disk is a reason for a process to end.
+    /// Returns whether the disk justifies the end of a process.
     pub fn at_fault(&self) -> bool {
         let state = self.0.lock();
         state.stopped || state.full
@@ -339,7 +339,8 @@ mod tests {
         Wal::open_on(Arc::new(disk.clone()), Path::new("/wal"), 4_096, Arc::new(|_| {})).unwrap()
     }
 
-    /// A process that is killed between write and sync leaves a frame that the next one reads, and answers for.
+    /// A process that is killed between write and sync leaves a frame that the next one reads and
+    /// acknowledges.
     #[test]
     fn what_a_log_was_opened_with_survives_a_loss_of_power() {
         for seed in 0..50 {

@@ -1,4 +1,4 @@
-//! An engine that may lose its newest batches when the power goes, as the trait allows.
+//! An engine that may lose its newest batches in a loss of power, as the trait allows.
 
 use crate::entropy::Rng;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ impl SimEngine {
         SimEngine(Arc::new(Mutex::new(Parts { live, durable, unsynced, rng })))
     }
 
-    /// The power goes: chance decides how many of the batches since the last flush stay.
+    /// Simulates a loss of power: a random number of the batches since the last flush survives.
     pub fn lose_power(&self) -> Result<(), EngineError> {
         let mut guard = self.0.lock();
         let parts = &mut *guard;
@@ -85,7 +85,7 @@ impl Engine for SimEngine {
         Ok(())
     }
 
-    /// Row by row, as sled does it: a crash may come in between.
+    /// Deletes row by row, like sled, so that a crash may interrupt it.
     fn clear(&self) -> Result<(), EngineError> {
         for table in TABLES {
             let mut keys = Vec::new();

@@ -1,8 +1,9 @@
-//! Where randomness comes from: a generator for the simulation's own decisions, and the system's source of it.
+//! Sources of randomness: a generator for the simulation's own decisions, and the system's source.
 //!
-//! Hash maps, tokio's `select!` and `rand` ask the system for their seeds. In a thread that simulates, the system answers
-//! from the run's seed: this crate defines `getrandom`, which the C library would otherwise provide, and every run has a
-//! thread of its own. Seeding each of them by its own interface was rejected: some have none.
+//! Hash maps, tokio's `select!` and `rand` get their seeds from the system. In a simulating thread,
+//! the system's source is derived from the run's seed: this crate defines `getrandom`, which the C
+//! library would otherwise provide, and every run has its own thread. Rejected: seeding each of
+//! them by its own interface, because some have none.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -12,7 +13,7 @@ thread_local! {
     static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From here on, this thread gets its randomness from a seed.
+/// Makes this thread's randomness depend on a seed from here on.
 pub(crate) fn seed_thread(seed: u64) {
     SIMULATED.set(Some(seed));
 }
@@ -25,13 +26,13 @@ fn step(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The C library's function of this name, for the whole process.
+/// Replaces the C library's function of this name in the whole process.
 ///
 /// # Safety
-/// `buffer` must be valid for writes of `length` bytes, as the C library asks too.
+/// `buffer` must be valid for writes of `length` bytes, as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
-    // SAFETY: the caller promises it.
+    // SAFETY: required of the caller.
     let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
     let simulated = SIMULATED.try_with(Cell::get).ok().flatten();
     let Some(mut state) = simulated else {
@@ -41,11 +42,11 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
     for chunk in bytes.chunks_mut(8) {
         chunk.copy_from_slice(&step(&mut state).to_le_bytes()[..chunk.len()]);
     }
-    // The same bytes every time: how often somebody has asked before must make no difference.
+    // The same bytes for each call: the number of earlier calls must make no difference.
     length.cast_signed()
 }
 
-/// Decisions of the simulation.
+/// Generator for the simulation's decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -54,7 +55,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// Another generator, whose numbers don't depend on how often this one is asked later.
+    /// Returns an independent generator: later calls of this one do not affect its numbers.
     pub fn fork(&mut self) -> Rng {
         Rng(self.next())
     }
@@ -63,17 +64,17 @@ impl Rng {
         step(&mut self.0)
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// A number from `start` up to and without `end`.
+    /// Returns a number from `start` (inclusive) to `end` (exclusive).
     pub fn range(&mut self, start: u64, end: u64) -> u64 {
         start + self.below(end.saturating_sub(start))
     }
 
-    /// True once in `times`; never if that is 0.
+    /// Returns true with probability 1/`times`; never if that is 0.
     pub fn once_in(&mut self, times: u64) -> bool {
         times != 0 && self.below(times) == 0
     }

@@ -1,4 +1,4 @@
-//! What clients did and saw.
+//! History of the clients' requests and responses.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use proto_etcd::etcdserverpb::{
 };
 use std::sync::Arc;
 
-/// A request.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Put(PutRequest),
@@ -21,46 +21,46 @@ pub(crate) enum Request {
     KeepAlive(i64),
 }
 
-/// Its answer.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Put(PutResponse),
     Delete(DeleteRangeResponse),
     Range(RangeResponse),
     Txn(TxnResponse),
-    /// Done as of this revision.
+    /// Success at this revision.
     Done(i64),
-    /// The lease's time to live; 0: it is gone.
+    /// TTL of the lease; 0: it does not exist.
     Alive(i64),
 }
 
-/// A request and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub request: Request,
-    /// Place in the order of everything that clients see.
+    /// Number of its start in the total order of all events that clients observe.
     pub begun: u64,
     pub begun_ms: u64,
-    /// Likewise; none: nobody knows whether it was done.
+    /// Number of its end; `None`: unknown outcome.
     pub ended: Option<u64>,
     pub answer: Option<Answer>,
-    /// The refusal, for messages.
+    /// The error, for messages.
     pub refusal: Option<String>,
 }
 
-/// Everything that clients did.
+/// All requests of all clients.
 #[derive(Clone, Default)]
 pub(crate) struct History(Arc<Mutex<Vec<Operation>>>);
 
 impl History {
-    /// A request is about to be sent.
+    /// Records the start of a request.
     pub fn begin(&self, request: Request, begun: u64, begun_ms: u64) -> usize {
         let mut operations = self.0.lock();
         operations.push(Operation { request, begun, begun_ms, ended: None, answer: None, refusal: None });
         operations.len() - 1
     }
 
-    /// Its answer came.
+    /// Records the end of a request.
     pub fn end(&self, number: usize, ended: u64, answer: Result<Answer, String>) {
         if let Some(operation) = self.0.lock().get_mut(number) {
             match answer {
@@ -79,20 +79,20 @@ impl History {
     }
 }
 
-/// A message that a watcher got.
+/// A message that a watcher received.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
-    /// Events with their values before, of one message.
+    /// Events of one message, with their previous values.
     Events { revision: i64, events: Vec<proto_etcd::mvccpb::Event> },
-    /// Everything up to here has been told.
+    /// Progress notification: everything up to this revision was sent.
     Progress(i64),
-    /// What was asked for is compacted up to here; it goes on there.
+    /// The requested revision is compacted; the watcher continues at this one.
     Compacted(i64),
-    /// A new watch from this revision on.
+    /// A new watch that starts at this revision.
     From(i64),
 }
 
-/// What a watcher saw.
+/// Messages of a watcher.
 #[derive(Clone, Default)]
 pub(crate) struct WatchLog(Arc<Mutex<Vec<Seen>>>);
 
@@ -105,7 +105,7 @@ impl WatchLog {
         self.0.lock().clone()
     }
 
-    /// The last revision that it was told of.
+    /// Returns the last revision that the watcher received.
     pub fn told(&self) -> i64 {
         let seen = self.0.lock();
         let last = seen.iter().rev().find_map(|seen| match seen {
@@ -118,13 +118,13 @@ impl WatchLog {
     }
 }
 
-/// A key of the workload.
+/// Returns a key of the workload.
 pub(crate) fn key(number: u64) -> Bytes {
     Bytes::from(format!("k{number}"))
 }
 
 impl History {
-    /// Compactions that were acknowledged.
+    /// Returns the number of acknowledged compactions.
     pub fn compactions(&self) -> usize {
         let operations = self.0.lock();
         operations.iter().filter(|o| matches!((&o.request, &o.answer), (Request::Compact(_), Some(_)))).count()
@@ -132,7 +132,7 @@ impl History {
 }
 
 impl History {
-    /// Whether every request has ended one way or the other.
+    /// Returns whether every request has ended.
     pub fn all_over(&self) -> bool {
         self.0.lock().iter().all(|operation| operation.ended.is_some() || operation.refusal.is_some())
     }

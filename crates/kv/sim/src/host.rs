@@ -1,4 +1,4 @@
-//! A host: its disk, and a process on it that can be started and crashed.
+//! A host: a disk, and a process that can be started and crashed.
 
 use crate::disk::SimDisk;
 use crate::engine::SimEngine;
@@ -20,21 +20,21 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
-/// Small, so that segments are rolled and recycled.
+/// Small segments, so that the log rolls and recycles them often.
 const SEGMENT_BYTES: u64 = 8 << 10;
 const CLUSTER: u64 = 0xc1;
 
-/// Makes a runtime whose clock stands still.
+/// Creates a runtime with a paused clock.
 pub(crate) type MakeRuntime = fn() -> Runtime;
 
-/// What a process tells the world.
+/// State of a process that the world can see.
 #[derive(Default)]
 pub(crate) struct Signs {
-    /// It ended itself, as it must when the log can't be written.
+    /// The process exited, as it must when writing the log fails.
     exited: AtomicBool,
-    /// It was removed from the cluster.
+    /// The member was removed from the cluster.
     removed: AtomicBool,
-    /// Something that must not happen.
+    /// A violation that the process detected.
     broken: Mutex<Option<String>>,
     member: Mutex<Option<Arc<Member>>>,
 }
@@ -58,25 +58,25 @@ pub(crate) struct Host {
     spool: PathBuf,
     make_runtime: MakeRuntime,
     process: Option<Process>,
-    /// Thousandths of a millisecond by which its clock goes on in one.
+    /// Rate of its clock in thousandths of real time.
     rate: u64,
-    /// Milliseconds that it goes on sleeping.
+    /// Remaining milliseconds of its suspension.
     asleep: u64,
-    /// Milliseconds that its process has slept through: its clock stood still in them.
+    /// Milliseconds that its process was suspended, during which its clock stood still.
     slept: Arc<AtomicU64>,
 }
 
-/// Who a host is to be.
+/// Start parameters of a host.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub member: u64,
-    /// Voters of a new cluster; none: it joins one.
+    /// Voters of a new cluster; empty: the host joins a cluster.
     pub begin: BTreeSet<u64>,
-    /// The members that it is told of.
+    /// Initial members.
     pub initial: Vec<etcdserverpb::Member>,
 }
 
-/// A member as the cluster's list has it.
+/// Returns the member in the form of the cluster's list.
 pub(crate) fn member(id: HostId) -> etcdserverpb::Member {
     let url = |port: &str| vec![format!("http://{id}:{port}")];
     etcdserverpb::Member { id, name: format!("m{id}"), peer_ur_ls: url("1"), client_ur_ls: url("2"), is_learner: false }
@@ -100,12 +100,12 @@ impl Host {
         }
     }
 
-    /// From now on its clock goes on by so many thousandths of a millisecond in one.
+    /// Sets the rate of the host's clock in thousandths of real time.
     pub fn set_rate(&mut self, rate: u64) {
         self.rate = rate;
     }
 
-    /// Suspends it: its clock stands still, and it does not know.
+    /// Suspends the host: its clock stands still, and its process does not notice.
     pub fn suspend(&mut self, milliseconds: u64) {
         self.asleep = milliseconds;
     }
@@ -124,7 +124,7 @@ impl Host {
         self.process.insert(Process { runtime, started, ticks: 0, station, signs: Arc::default() })
     }
 
-    /// Starts a process that only calls.
+    /// Starts a process without a member, for clients.
     pub fn start_clients(&mut self) -> (Station, tokio::runtime::Handle) {
         let process = self.boot_process();
         (process.station.clone(), process.runtime.handle().clone())
@@ -158,7 +158,7 @@ impl Host {
         });
     }
 
-    /// Lets the process run for a millisecond.
+    /// Runs the process for one millisecond.
     pub fn tick(&mut self) {
         let Some(process) = &mut self.process else { return };
         if self.asleep > 0 {
@@ -171,14 +171,14 @@ impl Host {
         process.runtime.block_on(async { tokio::time::sleep_until(until).await });
     }
 
-    /// Something arrived.
+    /// Delivers a packet.
     pub fn receive(&mut self, number: u64, packet: crate::net::Packet) {
         let Some(process) = &self.process else { return };
         let _entered = process.runtime.enter();
         process.station.receive(number, packet);
     }
 
-    /// The process ends at once, wherever its tasks are; the power may go with it.
+    /// Ends the process at once, at any await of its tasks. `power` also simulates a loss of power.
     pub fn crash(&mut self, power: bool) {
         let Some(process) = self.process.take() else { return };
         self.net.set_down(self.id, !power);
@@ -186,39 +186,39 @@ impl Host {
         drop(process);
         if power {
             self.disk.lose_power();
-            // A memory engine does not fail.
+            // A memory engine can't fail.
             let _ = self.engine.lose_power();
         }
     }
 
-    /// Whether the process has ended itself.
+    /// Returns whether the process has exited.
     pub fn exited(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
     }
 
-    /// Whether the cluster has told the process that it is not a member any more.
+    /// Returns whether the process has learned of its removal from the cluster.
     pub fn removed(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.signs.removed.load(Ordering::Relaxed))
     }
 
-    /// What must not happen and did.
+    /// Takes the violation that the process detected.
     pub fn broken(&self) -> Option<String> {
         self.process.as_ref().and_then(|process| process.signs.broken.lock().take())
     }
 
-    /// Whether its member answers clients.
+    /// Returns whether the member serves clients.
     pub fn serves(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.station.serves_clients())
     }
 
-    /// The member, once it runs.
+    /// Returns the member, once it runs.
     pub fn member(&self) -> Option<Arc<Member>> {
         self.process.as_ref().and_then(|process| process.signs.member.lock().clone())
     }
 }
 
 impl Signs {
-    /// The process can't go on. That is allowed when its disk does not let it.
+    /// Records that the process can't continue, which only a failed disk justifies.
     fn fail(&self, disk: &SimDisk, reason: &str) {
         self.exited.store(true, Ordering::Relaxed);
         if !disk.at_fault() {
@@ -227,7 +227,7 @@ impl Signs {
     }
 }
 
-/// A member's start.
+/// Start of a member.
 struct Boot {
     id: HostId,
     plan: Plan,
@@ -305,7 +305,7 @@ impl Boot {
     }
 }
 
-/// Carries out what the log is asked, with time passing between the steps.
+/// Drives the log's writer, with time passing between its steps.
 struct Log {
     writer: Writer,
     rng: Rng,
@@ -331,7 +331,7 @@ impl Log {
         }
     }
 
-    /// Production ends the process here: nobody is told anything any more.
+    /// The process exits here in production: nothing is acknowledged any more.
     async fn failed(self, error: std::io::Error) {
         self.signs.fail(&self.disk, &format!("the log can't be written: {error}"));
         std::future::pending().await
@@ -351,7 +351,7 @@ impl Log {
     }
 }
 
-/// Carries to the engine what was applied, now and then.
+/// Writes applied changes to the engine, at random intervals.
 async fn store(machine: Arc<Machine>, mut rng: Rng) {
     loop {
         while machine.work_off() {}

@@ -1,4 +1,4 @@
-//! A client that grants leases, hangs keys on them, keeps some alive and revokes others.
+//! A client that grants leases, attaches keys to them, keeps some alive and revokes others.
 
 use crate::client::Surroundings;
 use crate::entropy::Rng;
@@ -11,14 +11,14 @@ use proto_etcd::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRe
 use std::time::Duration;
 use tonic::Status;
 
-/// A holder of leases.
+/// A client that holds leases.
 pub(crate) struct Holder {
     pub id: u64,
     pub around: Surroundings,
     pub rng: Rng,
 }
 
-/// The key that hangs on a lease.
+/// Returns the key that is attached to a lease.
 pub(crate) fn lease_key(lease: i64) -> Bytes {
     Bytes::from(format!("lease/{lease}"))
 }
@@ -34,7 +34,7 @@ impl Holder {
         }
     }
 
-    /// One lease from its grant to its end, or until it is left alone.
+    /// Runs one lease from its grant until it ends or is left to expire.
     async fn live(&mut self, lease: i64) {
         let ttl = 1 + i64::try_from(self.rng.below(self.around.plan.longest_ttl)).unwrap_or(0);
         if self.carry_out(Request::Grant { lease, ttl }).await.is_none() {

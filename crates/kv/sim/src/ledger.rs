@@ -1,4 +1,4 @@
-//! Every revision that any member applied, as its state machine has it: the one history that all must agree on.
+//! Every revision that any member applied: the single history on which all members must agree.
 
 use bytes::Bytes;
 use kv_machine::Machine;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub key: Bytes,
-    /// None: the key was deleted.
+    /// `None`: the key was deleted.
     pub value: Option<Bytes>,
     pub create: i64,
     pub version: i64,
@@ -19,11 +19,11 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub changes: Vec<Change>,
-    /// When a member was first seen to have it.
+    /// Time at which a member was first seen to have it.
     pub seen_ms: u64,
 }
 
-/// A key's present.
+/// Current value and metadata of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub value: Bytes,
@@ -39,11 +39,11 @@ pub(crate) type Rows = BTreeMap<Bytes, Row>;
 /// All revisions.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// From revision 2 on; there is nothing at 1.
+    /// From revision 2 on; revision 1 is empty.
     pub entries: Vec<Entry>,
 }
 
-/// What the first entry is.
+/// Revision of the first entry.
 pub(crate) const FIRST: i64 = 2;
 
 impl Ledger {
@@ -55,7 +55,7 @@ impl Ledger {
         self.entries.get(usize::try_from(revision - FIRST).ok()?)
     }
 
-    /// Notes what a member has from revision `from` on; returns where to go on.
+    /// Records a member's revisions from `from` on. Returns the revision at which to continue.
     pub fn note(&mut self, machine: &Machine, from: i64, now: u64) -> Result<i64, String> {
         let store = machine.store();
         let mut next = from.max(store.compacted() + 1).max(FIRST);
@@ -94,7 +94,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The keys at every revision from 1 on. An error: the history contradicts itself.
+    /// Returns the keys at every revision from 1 on, or an error if the history contradicts itself.
     pub fn replay(&self) -> Result<Vec<Rows>, String> {
         let mut states = vec![Rows::new()];
         for (at, entry) in self.entries.iter().enumerate() {

@@ -1,15 +1,17 @@
-//! A deterministic simulation of the store: whole members, from the log to the gRPC services, on a simulated clock,
-//! network and disk, under faults; and the check of what clients saw.
+//! A deterministic simulation of the store: whole members, from the log to the gRPC services, on a
+//! simulated clock, network and disk, under faults; and a check of everything that clients
+//! observed.
 //!
-//! - Every member runs on a runtime of its own whose clock stands still; the world lets them run in turn, one simulated
-//!   millisecond each. A crash drops the runtime: every task ends at the await it is at.
-//! - Calls between members, and those of clients, are messages that are delayed, lost and reordered. Disks forget what was
-//!   not synced, tear writes, are slow, full, or fail.
-//! - All randomness comes from the seed, that of the standard library and of dependencies too: see `entropy`. A seed gives
-//!   the same run every time.
-//! - What clients saw is held against one sequential replay in the order of revisions: see `check`.
+//! - Every member runs on its own runtime with a paused clock. The world runs them in turn, one
+//!   simulated millisecond each. A crash drops the runtime: every task ends at its current await.
+//! - Calls of members and clients are messages that are delayed, lost and reordered. Disks lose
+//!   unsynced data, tear writes, are slow, full, or fail.
+//! - All randomness comes from the seed, including that of the standard library and of
+//!   dependencies: see `entropy`. A seed always produces the same run.
+//! - The clients' observations are compared with one sequential replay in the order of revisions:
+//!   see `check`.
 //!
-//! Invariant: planted bugs live in the simulation's adapters, not in the code that is simulated.
+//! Invariant: planted bugs are in the simulation's adapters, never in the simulated code.
 
 mod check;
 mod client;

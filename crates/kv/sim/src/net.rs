@@ -1,7 +1,8 @@
-//! The network: calls as messages that take their time, each of which may be lost.
+//! The network: calls consist of messages that are delayed and may be lost.
 //!
-//! What belongs to one call arrives in order, as on a connection, and a loss ends the call, as a broken connection does;
-//! different calls overtake each other. A direction between two hosts can be cut while the other one is open.
+//! The messages of one call arrive in order, as on a connection, and a loss ends the call, like a
+//! broken connection. Different calls may overtake each other. Each direction between two hosts can
+//! be cut separately.
 
 use crate::entropy::Rng;
 use bytes::Bytes;
@@ -10,17 +11,17 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member's identifier, or the clients'.
+/// ID of a member's host, or of the clients' host.
 pub(crate) type HostId = u64;
 
-/// The services that a call is for.
+/// The service that a call addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     Peer,
     Client,
 }
 
-/// What travels.
+/// A message.
 pub(crate) enum Packet {
     Open {
         from: HostId,
@@ -32,9 +33,9 @@ pub(crate) enum Packet {
     Head(http::Response<()>),
     ResponseFrame(Frame<Bytes>),
     ResponseEnd,
-    /// The caller does not wait any more.
+    /// The caller has cancelled the call.
     Cancel,
-    /// The connection is gone.
+    /// The connection was reset.
     Reset,
 }
 
@@ -42,7 +43,7 @@ struct Call {
     caller: HostId,
     callee: HostId,
     broken: bool,
-    /// When the last message towards caller and callee arrives.
+    /// Arrival times of the last messages towards caller and callee.
     last: [u64; 2],
 }
 
@@ -61,7 +62,7 @@ struct State {
     trace: u64,
 }
 
-/// Everybody's network, and the world's clock.
+/// The network of all hosts, and the world's clock.
 #[derive(Clone)]
 pub(crate) struct Net(Arc<Mutex<State>>);
 
@@ -71,7 +72,7 @@ impl State {
         self.queue.insert((at, self.sequence), (to, call, packet));
     }
 
-    /// Both ends learn of it, each at its own time.
+    /// Breaks a call. Both ends notice it, each at its own time.
     fn break_call(&mut self, number: u64, soonest: u64, latest: u64) {
         let Some(call) = self.calls.get_mut(&number) else { return };
         if std::mem::replace(&mut call.broken, true) {
@@ -107,19 +108,20 @@ impl Net {
         })))
     }
 
-    /// Milliseconds since the world began.
+    /// Returns the time in milliseconds since the start of the world.
     pub fn now(&self) -> u64 {
         self.0.lock().now
     }
 
-    /// A number that grows with everything that clients see: what ends before something else begins has a smaller one.
+    /// Returns the next number in the order of events that clients observe: an event that precedes
+    /// another has a smaller one.
     pub fn event(&self) -> u64 {
         let mut state = self.0.lock();
         state.events += 1;
         state.events
     }
 
-    /// Sums up everything that happened; equal for equal runs.
+    /// Returns a hash of all events; equal for equal runs.
     pub fn trace(&self) -> u64 {
         self.0.lock().trace
     }
@@ -145,7 +147,8 @@ impl Net {
         self.0.lock().up.insert(host);
     }
 
-    /// A host's process is gone. With the power on, the others are told at once; else they find out.
+    /// Removes a host's process. If the power remains on, its peers are notified at once; otherwise
+    /// they run into timeouts.
     pub fn set_down(&self, host: HostId, power: bool) {
         let mut state = self.0.lock();
         state.up.remove(&host);
@@ -192,12 +195,12 @@ impl Net {
         state.put(at, to, number, packet);
     }
 
-    /// The call is over on both sides.
+    /// Removes a call on both sides.
     pub fn close(&self, number: u64) {
         self.0.lock().calls.remove(&number);
     }
 
-    /// One millisecond passes; returns what arrives in it.
+    /// Advances the time by one millisecond. Returns the messages that arrive.
     pub fn tick(&self) -> Vec<(HostId, u64, Packet)> {
         let mut guard = self.0.lock();
         let state = &mut *guard;

@@ -1,4 +1,4 @@
-//! An operator: adds, promotes and removes members, and moves leadership, one thing at a time.
+//! An operator: adds, promotes and removes members, and transfers leadership, one action at a time.
 
 use crate::client::Surroundings;
 use crate::entropy::Rng;
@@ -16,30 +16,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
 
-/// Members there are at most.
+/// Maximum number of members.
 const MOST: usize = 6;
-/// How long reading from a lease that was given away would go wrong: two election timeouts.
+/// Duration in milliseconds of the planted bug in which a former leader reads from its lease: two
+/// election timeouts.
 const FORMER: u64 = 400;
 
-/// A member that was announced and is to be started.
+/// A member that was added and must be started.
 pub(crate) struct Order {
     pub host: HostId,
     pub member: u64,
     pub members: Vec<Member>,
 }
 
-/// What the operator has achieved.
+/// Counts of the operator's successful actions.
 #[derive(Clone, Default)]
 pub(crate) struct Achieved(Arc<Mutex<(u64, u64)>>);
 
 impl Achieved {
-    /// Changes of the members, and of the leader, that were acknowledged.
+    /// Returns the numbers of acknowledged membership changes and leadership transfers.
     pub fn counts(&self) -> (u64, u64) {
         *self.0.lock()
     }
 }
 
-/// What the operator wants started; the world does it.
+/// Members to start, for the world.
 pub(crate) type Orders = Arc<Mutex<Vec<Order>>>;
 
 /// An operator.
@@ -50,11 +51,11 @@ pub(crate) struct Operator {
     pub achieved: Achieved,
     /// Hosts that were started.
     pub started: BTreeSet<HostId>,
-    /// The next host.
+    /// The next unused host.
     pub next: HostId,
 }
 
-/// The host that a member is on.
+/// Returns the host of a member.
 pub(crate) fn host_of(member: &Member) -> HostId {
     let url = member.peer_ur_ls.first().map(String::as_str).unwrap_or_default();
     url.trim_start_matches("http://").split(':').next().and_then(|host| host.parse().ok()).unwrap_or_default()
@@ -77,13 +78,13 @@ impl Operator {
         }
     }
 
-    /// Waits a while for an answer, now and then only a moment.
+    /// Waits for a response with a random timeout.
     async fn patiently<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
         let patience = *self.rng.pick(&[100, 1_000, 3_000, 8_000]).unwrap_or(&1_000);
         tokio::time::timeout(Duration::from_millis(patience), call).await.ok()
     }
 
-    /// Whoever is in the list and does not run yet is started: perhaps the answer to its announcement was lost.
+    /// Starts listed members that do not run yet: the response to adding them may have been lost.
     fn start_announced(&mut self, members: &[Member]) {
         for member in members {
             let host = host_of(member);
@@ -93,7 +94,7 @@ impl Operator {
         }
     }
 
-    /// Does something; whether it was to move the leader.
+    /// Executes a random action. Returns whether it was a leadership transfer.
     async fn act(&mut self, members: &[Member]) -> Result<bool, Status> {
         let line = self.around.anyone(&mut self.rng);
         let some = self.rng.pick(members).cloned().unwrap_or_default();

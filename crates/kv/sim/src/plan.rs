@@ -1,61 +1,61 @@
-//! What a run is to be like: chosen by its seed, or by a test.
+//! Parameters of a run, chosen by its seed or by a test.
 
 use crate::entropy::Rng;
 
-/// A bug put in on purpose, to see whether it is caught.
+/// A planted bug, to verify that the checks detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     /// Writes are acknowledged before they are synced.
     AcknowledgeBeforeSync,
-    /// A linearizable read is answered without asking whether the leader still leads.
+    /// A linearizable read is served without confirming leadership.
     StaleRead,
-    /// A watch event is dropped when history is compacted.
+    /// A watch event is dropped after a compaction.
     DropAtCompaction,
-    /// The events of a transaction are told in two pieces, as if of two revisions.
+    /// The events of a transaction are delivered in two parts, as if of two revisions.
     SplitTransaction,
-    /// Who was asked to give leadership away goes on reading from its lease.
+    /// A leader that was asked to transfer leadership continues to serve reads from its lease.
     LeaseAfterTransfer,
 }
 
-/// Numbers of a run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The run's seed.
+    /// The seed.
     pub seed: u64,
-    /// Voters at the beginning.
+    /// Initial number of voters.
     pub members: u64,
-    /// Milliseconds with faults; then everything is repaired and must come to rest.
+    /// Duration of the faults in milliseconds. Afterwards everything is repaired and must settle.
     pub faults_for: u64,
-    /// Applied entries between two snapshots.
+    /// Number of applied entries between two snapshots.
     pub snapshot_entries: u64,
-    /// A fault is begun once in so many milliseconds; 0: never.
+    /// Average milliseconds between two faults; 0: no faults.
     pub fault_every: u64,
-    /// One message in so many is lost; 0: none.
+    /// One in this many messages is lost; 0: none.
     pub lost_once_in: u64,
-    /// Milliseconds that a message takes at most.
+    /// Maximum delay of a message in milliseconds.
     pub longest_delay: u64,
-    /// Milliseconds that a sync takes at most.
+    /// Maximum duration of a sync in milliseconds.
     pub longest_sync: u64,
-    /// Milliseconds that a client waits between two requests at most.
+    /// Maximum pause between two requests of a client in milliseconds.
     pub pause: u64,
-    /// The operator changes the members, or moves leadership, once in about so many milliseconds; 0: never.
+    /// Average milliseconds between two actions of the operator; 0: none.
     pub change_every: u64,
-    /// Bytes that data may take before puts are refused.
+    /// Quota of the data in bytes.
     pub quota: u64,
-    /// Thousandths by which the clock of a member is fast or slow at most.
+    /// Maximum drift of a member's clock in thousandths.
     pub drift: u64,
-    /// Whether members are suspended now and then.
+    /// Whether members are suspended at times.
     pub suspends: bool,
     /// Milliseconds between two checkpoints of a lease.
     pub checkpoint_every: u64,
-    /// Seconds that leases live at most.
+    /// Maximum TTL of a lease in seconds.
     pub longest_ttl: u64,
-    /// A bug put in on purpose.
+    /// The planted bug.
     pub plant: Option<Plant>,
 }
 
 impl Plan {
-    /// What a seed stands for.
+    /// Returns the parameters that a seed determines.
     pub fn new(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x6e77);
         Plan {
@@ -69,7 +69,8 @@ impl Plan {
         }
     }
 
-    /// What a seed stands for with members, space and clocks that stay as they are.
+    /// Returns the parameters that a seed determines, without membership changes, quota or clock
+    /// drift.
     pub fn settled(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let members = *rng.pick(&[1, 1, 3, 3, 3, 5]).unwrap_or(&1);

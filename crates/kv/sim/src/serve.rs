@@ -1,4 +1,5 @@
-//! Both ends of calls on a host: the service that carries requests onto the network, and what answers them.
+//! Both ends of calls on a host: the client side that puts requests on the network, and the
+//! services that handle them.
 
 use crate::net::{HostId, Net, Packet, Port};
 use bytes::Bytes;
@@ -22,19 +23,19 @@ use tower::{BoxError, Service, ServiceExt};
 
 type Frames = mpsc::UnboundedSender<Result<Frame<Bytes>, Status>>;
 
-/// A call of this host that is under way.
+/// An outgoing call in progress.
 struct Asked {
     head: Option<oneshot::Sender<http::Response<()>>>,
     frames: Frames,
 }
 
-/// A call to this host that is under way.
+/// An incoming call in progress.
 struct Served {
     frames: Option<Frames>,
     task: AbortHandle,
 }
 
-/// What answers at a port.
+/// Handler of a port.
 enum Answerer {
     Peers(Routes),
     Clients(ClientService),
@@ -60,7 +61,7 @@ struct State {
     clients: Option<ClientService>,
 }
 
-/// A host's connection to the network. Gone with its process.
+/// A host's connection to the network. It ends with the host's process.
 #[derive(Clone)]
 pub(crate) struct Station {
     pub net: Net,
@@ -89,12 +90,12 @@ impl Station {
         self.state.lock().clients.is_some()
     }
 
-    /// A way to another host.
+    /// Returns a connection to another host.
     pub fn line(&self, to: HostId, port: Port) -> Line {
         Line { station: self.clone(), to, port }
     }
 
-    /// Something arrived. The host's runtime is entered.
+    /// Handles a received packet. The host's runtime must be entered.
     pub fn receive(&self, number: u64, packet: Packet) {
         match packet {
             Packet::Open { from, port, head } => self.answer(number, from, port, head),
@@ -174,7 +175,7 @@ impl Station {
     }
 }
 
-/// A way to another host, as gRPC clients use it.
+/// A connection to another host, in the form that gRPC clients use.
 #[derive(Clone)]
 pub(crate) struct Line {
     station: Station,
@@ -183,13 +184,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Where it leads.
+    /// Returns the target host.
     pub fn to(&self) -> HostId {
         self.to
     }
 }
 
-/// Ends a call when nobody waits for its answer any more.
+/// Cancels a call when its response is no longer awaited.
 struct Guard {
     station: Station,
     number: u64,
@@ -221,7 +222,7 @@ impl http_body::Body for Answer {
     }
 }
 
-/// The header that says how long a caller waits.
+/// Returns the timeout in a call's header.
 fn patience(request: &http::Request<Body>) -> Duration {
     let text = request.headers().get("grpc-timeout").and_then(|value| value.to_str().ok());
     let parsed = text.and_then(|text| {

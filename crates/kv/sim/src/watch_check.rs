@@ -9,7 +9,8 @@ fn watched(change: &Change) -> bool {
     change.key.starts_with(b"k")
 }
 
-/// What a watcher saw, against what happened up to `last`, of which it must have been told.
+/// Compares a watcher's messages with the history up to `last`, all of which the watcher must have
+/// received.
 pub(crate) fn check(seen: &[Seen], ledger: &Ledger, states: &[Rows], last: i64) -> Result<(), String> {
     let mut next = None;
     for (number, message) in seen.iter().enumerate() {
@@ -41,7 +42,7 @@ pub(crate) fn check(seen: &[Seen], ledger: &Ledger, states: &[Rows], last: i64) 
             }
         }
     }
-    // Who never got through has no place to have missed something from.
+    // A watcher that never connected has no revision from which events could be missing.
     let Some(next) = next else { return Ok(()) };
     nothing_between(ledger, next, last).map_err(|e| format!("at the end of a watcher: {e}"))
 }
@@ -53,7 +54,8 @@ fn nothing_between(ledger: &Ledger, from: i64, to: i64) -> Result<(), String> {
     }
 }
 
-/// Whole revisions, each as it was; returns where the next message goes on.
+/// Checks that the events form whole revisions with their exact changes. Returns the revision at
+/// which the next message continues.
 fn told_events(ledger: &Ledger, states: &[Rows], from: i64, events: &[Event]) -> Result<i64, String> {
     let revision = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
     let mut next = from;
@@ -89,7 +91,7 @@ fn same(event: &Event, change: &Change, before: Option<&Rows>) -> Result<(), &'s
     if put && (kv.create_revision, kv.version, kv.lease) != (change.create, change.version, change.lease) {
         return Err("another pair");
     }
-    // The value before may be compacted by the time it is told.
+    // The previous value may be compacted when the event is sent.
     if let Some(previous) = &event.prev_kv
         && let Some(before) = before
     {

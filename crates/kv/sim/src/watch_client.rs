@@ -1,4 +1,4 @@
-//! A client that watches, goes from member to member, and resumes where it was.
+//! A client that watches, switches between members, and resumes at its last revision.
 
 use crate::client::Surroundings;
 use crate::entropy::Rng;
@@ -17,19 +17,19 @@ pub(crate) struct Watching {
     pub around: Surroundings,
     pub rng: Rng,
     pub log: WatchLog,
-    /// From where on it goes on.
+    /// Revision at which to continue.
     pub next: i64,
-    /// The last compaction it was told of, for the planted bug.
+    /// Number of compactions seen so far, for the planted bug.
     pub compactions: usize,
 }
 
-/// Why a stream is left.
+/// The stream has ended.
 struct Over;
 
 impl Watching {
     pub async fn run(mut self) {
         loop {
-            // However a stream ends, another one takes over.
+            // A new stream replaces the ended one, independent of its result.
             let _ = self.stream().await;
             tokio::time::sleep(Duration::from_millis(1 + self.rng.below(50))).await;
         }
@@ -55,7 +55,7 @@ impl Watching {
             self.log.push(Seen::From(self.next));
         }
         loop {
-            // A quiet stream may be a dead one, and clients move on now and then.
+            // An idle stream may be broken, and clients switch at times.
             let patience = Duration::from_millis(500 + self.rng.below(3_000));
             let message = tokio::time::timeout(patience, stream.message()).await.map_err(|_| Over)?;
             let response = message.map_err(|_| Over)?.ok_or(Over)?;
@@ -99,7 +99,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Events as they came, but for planted bugs.
+    /// Returns the events as received, unless a planted bug changes them.
     fn tamper(&mut self, mut events: Vec<proto_etcd::mvccpb::Event>) -> Vec<Vec<proto_etcd::mvccpb::Event>> {
         let revision = |event: &proto_etcd::mvccpb::Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
         match self.around.plan.plant {

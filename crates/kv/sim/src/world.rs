@@ -1,4 +1,5 @@
-//! The world: hosts that run in turn, faults that befall them, and what is to hold in the end.
+//! The world: hosts that run in turn, injected faults, and the conditions that must hold in the
+//! end.
 
 use crate::check::{self, Evidence};
 use crate::client::{Client, Surroundings};
@@ -28,29 +29,29 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 const CLIENTS: HostId = 1_000;
-/// Milliseconds for coming to rest after the last fault.
+/// Milliseconds in which the cluster must settle after the last fault.
 const REST: u64 = 30_000;
 
-/// How a run went.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What must not be and was.
+    /// The violated guarantee, if any.
     pub violation: Option<String>,
-    /// Operations of clients.
+    /// Number of the clients' operations.
     pub operations: usize,
-    /// Revisions that were made.
+    /// Number of revisions.
     pub revisions: i64,
-    /// Faults that were begun.
+    /// Number of injected faults.
     pub faults: u64,
-    /// Changes of the members that were acknowledged.
+    /// Number of acknowledged membership changes.
     pub changes: u64,
-    /// Changes of the leader that were acknowledged.
+    /// Number of acknowledged leadership transfers.
     pub moves: u64,
-    /// Starts of members.
+    /// Number of member starts.
     pub starts: u64,
-    /// Simulated milliseconds.
+    /// Simulated time in milliseconds.
     pub milliseconds: u64,
-    /// A sum over everything that happened; equal for equal runs.
+    /// Hash of all events; equal for equal runs.
     pub trace: u64,
 }
 
@@ -71,10 +72,10 @@ fn note_panics() {
     });
 }
 
-/// Carries out a run on a thread of its own.
+/// Executes a run in a thread of its own.
 pub fn run(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
     static FIRST: Once = Once::new();
-    // What a process makes at random once is made by the same run always.
+    // Process-wide random values are always initialised by the same run.
     FIRST.call_once(|| {
         let plan = Plan { members: 3, faults_for: 300, fault_every: 0, ..Plan::settled(0) };
         let _ = run_alone(&plan, spool, make_runtime);
@@ -104,12 +105,12 @@ fn run_alone(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
 
 fn new_host(id: HostId, net: &Net, rng: Rng, spool: &Path, make_runtime: MakeRuntime) -> Host {
     let spool = spool.join(id.to_string());
-    // What is received is written to files; without the folder nothing can be received.
+    // Received snapshots are written to files in this directory. If it is missing, receiving fails.
     let _ = std::fs::create_dir_all(&spool);
     Host::new(id, net.clone(), rng, spool, make_runtime)
 }
 
-/// Thousandths of a millisecond by which a clock goes on in one.
+/// Returns a random rate of a clock in thousandths of real time.
 fn rate(plan: &Plan, rng: &mut Rng) -> u64 {
     match plan.drift {
         0 => 1_000,
@@ -120,7 +121,7 @@ fn rate(plan: &Plan, rng: &mut Rng) -> u64 {
 struct World {
     plan: Plan,
     rng: Rng,
-    /// For what the first form of the simulation did not have: its seeds keep their meaning.
+    /// Generator for features that were added later, so that existing seeds keep their meaning.
     later_rng: Rng,
     net: Net,
     hosts: BTreeMap<HostId, Host>,
@@ -130,13 +131,13 @@ struct World {
     make_runtime: MakeRuntime,
     spool: PathBuf,
     clients: Host,
-    /// When a host starts again.
+    /// Restart times of hosts.
     restarts: BTreeMap<HostId, u64>,
-    /// When the power goes at a host that was killed.
+    /// Times at which killed hosts lose power.
     blackouts: Vec<(u64, HostId)>,
-    /// When the network or a disk is repaired.
+    /// Time at which network and disks are repaired.
     repair: Option<u64>,
-    /// Revisions of each member that were compared already.
+    /// For each member, the revision up to which it was compared with the ledger.
     compared: BTreeMap<HostId, i64>,
     ledger: Ledger,
     history: History,
@@ -145,7 +146,7 @@ struct World {
     former: Arc<Mutex<(HostId, u64)>>,
     over: Arc<AtomicBool>,
     operator: Option<JoinHandle<()>>,
-    /// Where further calls can be made from.
+    /// Host from which further calls can be made.
     desk: Option<(Station, Handle)>,
     faults: u64,
     starts: u64,
@@ -257,7 +258,7 @@ impl World {
         }
     }
 
-    /// Starts who was announced, and takes away who was removed and knows it.
+    /// Starts added members and removes hosts whose members were removed and have noticed it.
     fn change_members(&mut self) {
         let orders = std::mem::take(&mut *self.orders.lock());
         for Order { host: id, member, members } in orders {
@@ -298,7 +299,7 @@ impl World {
         for at in self.restarts.values_mut() {
             *at = 0;
         }
-        // Work goes on for a while on a healthy cluster.
+        // The workload continues for a while on the healthy cluster.
         for _ in 0..300 {
             self.step()?;
         }
@@ -313,8 +314,9 @@ impl World {
         Err(format!("not at rest {} s after the last fault: {}", REST / 1_000, self.describe()))
     }
 
-    /// All are well: who leads must be able to hand leadership on, the second time having only just been elected. An election
-    /// that was under way, or a disk that had failed already, may come between; not three times.
+    /// Checks on a healthy cluster that the leader can transfer leadership, and that the new leader
+    /// can do so right after its election. Two failures are tolerated: an election or a disk
+    /// failure may have been in progress.
     fn hand_on(&mut self) -> Result<(), String> {
         let mut failed = String::new();
         for _ in 0..3 {
@@ -361,7 +363,7 @@ impl World {
         self.identities.get(&host).map_or(0, |who| who.member)
     }
 
-    /// The host that leads.
+    /// Returns the host of the leader.
     fn leader(&self) -> Option<(HostId, Status)> {
         let statuses = self.hosts.iter().filter_map(|(id, host)| Some((*id, host.member()?.status())));
         statuses.filter(|(_, status)| status.leading).max_by_key(|(_, status)| status.term)
@@ -386,7 +388,7 @@ impl World {
         format!("{}; watchers at {watches:?} of {}", members.collect::<Vec<_>>().join("; "), self.ledger.last())
     }
 
-    /// One millisecond.
+    /// Advances the world by one millisecond.
     fn step(&mut self) -> Result<(), String> {
         let now = self.net.now();
         if self.repair.is_some_and(|at| at <= now) {
@@ -416,7 +418,7 @@ impl World {
         self.look()
     }
 
-    /// What can be seen at once.
+    /// Checks the conditions that must always hold.
     fn look(&mut self) -> Result<(), String> {
         let now = self.net.now();
         if let Some(panic) = PANICS.with_borrow_mut(Option::take) {
@@ -459,7 +461,7 @@ impl World {
             && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
     }
 
-    /// Whether members and alarms are what they are to be.
+    /// Returns whether members and alarms have settled.
     fn settled(&self) -> bool {
         let running: BTreeMap<u64, _> =
             self.hosts.iter().filter_map(|(id, host)| Some((self.member_at(*id), host.member()?))).collect();
@@ -469,7 +471,7 @@ impl World {
         let listed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
         let voters = members.iter().filter(|member| !member.is_learner && self.hosts.contains_key(&host_of(member)));
         let voting = voters.map(|member| member.id).all(|id| status.voters.contains(&id));
-        // Who goes on has not been removed; who was removed has left the hosts.
+        // Removed members must have left the hosts.
         let here = running.keys().all(|id| listed.contains(id));
         let fits = |id: &u64| {
             running.get(id).is_some_and(|member| member.machine().size() <= self.plan.quota - self.plan.quota / 10)
@@ -498,7 +500,7 @@ impl World {
         }
     }
 
-    /// Something bad happens.
+    /// Injects a random fault.
     fn befall(&mut self) {
         self.faults += 1;
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
@@ -515,7 +517,8 @@ impl World {
         match self.rng.below(12) {
             0 => self.crash(id, false, away),
             1 => {
-                // Back at once, and then the power goes: what was read back may not have been on disk.
+                // The process restarts at once, then the host loses power: the data that it read
+                // back may not have been on disk.
                 self.crash(id, false, 1);
                 let soon = self.net.now() + self.rng.range(5, 60);
                 self.blackouts.push((soon, id));
@@ -537,7 +540,7 @@ impl World {
                 self.repair = Some(for_a_while);
             }
             9 => {
-                // One is cut off, from the clients too or not.
+                // Isolates one host, with or without the clients.
                 let whole = self.rng.once_in(2);
                 for other in ids.iter().copied().chain(whole.then_some(CLIENTS)) {
                     self.net.cut(id, other);

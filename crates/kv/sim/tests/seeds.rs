@@ -1,4 +1,4 @@
-//! A few runs, and the proof that planted bugs are caught.
+//! Runs a few seeds, and verifies that planted bugs are detected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use kv_sim::{Plan, Plant, Report, run};
@@ -8,7 +8,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Runs share a process's counters (tokio's, for one): one at a time, so that a seed means one run.
+/// Serialises runs, because they share counters of the process (for instance tokio's), which a seed
+/// must not depend on.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn simulate(plan: &Plan) -> Report {
@@ -17,7 +18,7 @@ fn simulate(plan: &Plan) -> Report {
     run(plan, spool.path(), runtime)
 }
 
-/// Seeds that found a bug: see docs/faults-store.md.
+/// Seeds that have found a bug: see docs/faults-store.md.
 const FOUND_SETTLED: [u64; 5] = [1_185, 1_288, 3_403, 7_936, 20_078];
 const FOUND: [u64; 11] = [34, 142, 144, 275, 283, 291, 350, 404, 534, 602, 614];
 
@@ -31,7 +32,8 @@ fn a_few_seeds() {
     }
 }
 
-/// Each run in a process of its own: the counters of a process, such as tokio's of tasks, are not the seed's.
+/// Each run has a process of its own, because process-wide counters such as tokio's task IDs do not
+/// depend on the seed.
 #[test]
 fn a_seed_gives_the_same_run() {
     const SEED: &str = "KV_SIM_TRACE";
