@@ -1,22 +1,24 @@
-//! Takes upstream's flags that are not implemented out of a command line.
+//! Removes upstream flags that are not implemented from a command line.
 
 use crate::run::Arguments;
 use crate::upstream::{Unsupported, Verdict};
 use std::ffi::OsString;
 
-/// A command line without the flags that are not implemented, and what their treatment asks for.
+/// A command line without the flags that are not implemented, with the resulting warnings and
+/// errors.
 #[derive(Debug, Default)]
 pub struct Accepted {
-    /// What is left for the parser.
+    /// Arguments for the parser.
     pub arguments: Arguments,
-    /// Warnings, one a flag.
+    /// Warnings, one per flag.
     pub warnings: Vec<String>,
-    /// What stops the start.
+    /// Errors that prevent the start.
     pub refusals: Vec<String>,
 }
 
-/// Judges the flags of `unsupported` in a command line; both `--flag value` and `--flag=value` are known. A value that
-/// follows is taken when it does not start with a dash. Of a flag that is given twice the last value counts, as for Go.
+/// Evaluates the flags of `unsupported` in a command line, as `--flag value` or `--flag=value`. A
+/// following value is consumed unless it starts with a dash. If a flag occurs twice, the last value
+/// counts, as in Go.
 pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, unsupported: &[Unsupported]) -> Accepted {
     let mut accepted = Accepted::default();
     let mut given: Vec<(&Unsupported, String)> = Vec::new();

@@ -1,6 +1,6 @@
-//! The frame of every binary: arguments, logs, signals, exit codes.
+//! Entry point of every binary: arguments, logs, signals, exit codes.
 //!
-//! Exit codes: 0 done, 1 failed (one sentence on standard error), 2 wrong usage.
+//! Exit codes: 0 success, 1 failure (one sentence on standard error), 2 wrong usage.
 
 mod flags;
 mod run;

@@ -1,4 +1,4 @@
-//! Parses arguments and drives the component's future to its end.
+//! Parses arguments and runs the component's future to completion.
 
 use crate::flags::accept_upstream_flags;
 use crate::sentence;
@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
 
-/// Runs a component: parses `std::env::args`, starts logging and the runtime, calls `main` with the parsed arguments
-/// and the token that signals cancel. `unsupported` lists upstream's flags that are not implemented. Errors end with one
-/// sentence on standard error, causes included, and exit code 1.
+/// Runs a component: parses `std::env::args`, starts logging and the runtime, and calls `main` with
+/// the parsed arguments and a cancellation token. `unsupported` lists upstream flags that are not
+/// implemented. An error exits with code 1 and one sentence with its causes on standard error.
 pub fn run<A, F, Fut>(name: &str, unsupported: &[Unsupported], logs: impl Fn(&A) -> LogOptions, main: F) -> ExitCode
 where
     A: Parser,
@@ -27,7 +27,7 @@ where
                 eprintln!("{name}: {}", sentence::of_usage(&e, name));
                 return ExitCode::from(2);
             }
-            // Help and version are printed to standard output and are no failure.
+            // Help and version are printed to standard output and exit with code 0.
             let _ = e.print();
             return ExitCode::SUCCESS;
         }
@@ -49,11 +49,11 @@ where
     }
 }
 
-/// Parses a command line as Go's flag packages do: a flag may be given several times, and the last value counts. Lists
-/// collect all values.
+/// Parses a command line like Go's flag packages: if a flag is repeated, the last value counts.
+/// Lists collect all values.
 ///
 /// # Errors
-/// Anything else that clap refuses, and requests for help or the version.
+/// Any other error of clap, and requests for help or the version.
 pub fn parse<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
     let mut command = <A as CommandFactory>::command().args_override_self(true);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
@@ -67,12 +67,13 @@ where
 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads()).enable_all().build()?;
     let result = runtime.block_on(async { main(args, base_task::shutdown_on_signals()?).await });
-    // Blocking work (a read of a hung disk) must not hold up the end.
+    // Blocking tasks, such as a read on a hung disk, must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     result
 }
 
-/// At most four: a component of a small cluster gains nothing from more, and each costs stack and arenas.
+/// Returns the number of worker threads, at most four: a component of a small cluster gains nothing
+/// from more, and each costs stack and allocator arenas.
 fn worker_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4))
 }

@@ -1,9 +1,10 @@
-//! What a program says when it refuses to go on: one sentence, each cause once, the nearest known word instead of all.
+//! Formats errors as one sentence: each cause once, and the nearest known word instead of a list of
+//! all.
 
 use clap::error::ErrorKind;
 
-/// An error with its causes. A cause that an outer text tells already is not told again; a list of all known names (as
-/// deserialisers give it) gives way to the nearest one.
+/// Formats an error with its causes. A cause that an outer text contains is omitted. A list of all
+/// known names, as deserialisers produce it, is replaced by the nearest one.
 pub(crate) fn of_error(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain() {
@@ -17,7 +18,7 @@ pub(crate) fn of_error(error: &anyhow::Error) -> String {
     shortened(&told)
 }
 
-/// A command line that can't be used. `program` is what to ask for help.
+/// Formats a usage error. `program` is the command whose help is recommended.
 pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("something is missing on the command line: `{program} --help` lists what there is");
@@ -35,7 +36,7 @@ pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
     format!("{told}; `{program} --help` lists what there is")
 }
 
-/// The word of `known` that is nearest to `word`, counted in edits.
+/// Returns the word of `known` with the smallest edit distance to `word`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known.into_iter().min_by_key(|candidate| distance(&word.to_lowercase(), &candidate.to_lowercase()))
 }
@@ -61,7 +62,7 @@ fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// "unknown field `x`, expected one of `a`, `b`, ... at line 3" with the nearest one only.
+/// Shortens "unknown field `x`, expected one of `a`, `b`, ... at line 3" to the nearest name.
 fn shortened(text: &str) -> String {
     const LIST: &str = ", expected one of ";
     let Some((head, rest)) = text.split_once(LIST) else { return text.to_owned() };

@@ -1,17 +1,17 @@
 //! Flags and configuration fields of the stock component that this one does not implement.
 //!
-//! Invariant: nothing is accepted in silence. A setting either has no effect, for a reason that is logged at start, or
-//! it stops the start unless its value asks for what the component does anyway. `docs/flags.md` is made from these
-//! tables.
+//! Invariant: nothing is ignored silently. A setting either has no effect, with a reason that is
+//! logged at start, or prevents the start unless its value equals the component's behaviour.
+//! `docs/flags.md` is generated from these tables.
 
-/// What happens when a setting is given.
+/// Reaction to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// It is accepted, and a warning states the consequence.
+    /// Accepted. A warning states the consequence.
     NoEffect,
-    /// It stops the start unless its value is one of these.
+    /// Prevents the start unless its value is one of these.
     Refused {
-        /// Values that ask for what the component does anyway, usually upstream's default.
+        /// Values that equal the component's behaviour, usually upstream's default.
         except: &'static [&'static str],
     },
 }
@@ -21,20 +21,21 @@ pub enum Treatment {
 pub struct Unsupported {
     /// The name or path.
     pub name: &'static str,
-    /// What happens.
+    /// The reaction.
     pub treatment: Treatment,
-    /// Why it has no effect, or what would go wrong if it were ignored. Half a sentence, without a full stop.
+    /// Reason for having no effect, or the consequence of ignoring it. Half a sentence, without a
+    /// full stop.
     pub reason: &'static str,
 }
 
-/// What to do about one setting that was given.
+/// Result for one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: the value asks for what the component does.
+    /// The value equals the component's behaviour.
     Pass,
-    /// Log this.
+    /// Log this warning.
     Warn(String),
-    /// Stop with this.
+    /// Exit with this error.
     Stop(String),
 }
 
@@ -49,7 +50,7 @@ impl Unsupported {
         Self { name, treatment: Treatment::Refused { except }, reason }
     }
 
-    /// Judges a value. `shown` is the setting as the user wrote it, such as `--profiling`.
+    /// Evaluates a value. `shown` is the setting as the user wrote it, such as `--profiling`.
     pub fn judge(&self, shown: &str, value: &str) -> Verdict {
         match self.treatment {
             Treatment::NoEffect => Verdict::Warn(format!("{shown} has no effect: {}", self.reason)),
