@@ -1,4 +1,4 @@
-//! The accept loop and one connection's life.
+//! Accept loop and connection handling.
 
 use crate::first_bytes::FirstBytes;
 use base_task::Tasks;
@@ -22,29 +22,30 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Who is at the other end; an extension of every request.
+/// The remote end of a connection; an extension of every request.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Remote address.
     pub addr: SocketAddr,
-    /// DER certificates that the peer showed, leaf first; empty over plain TCP.
+    /// DER certificates of the peer, leaf first; empty over plain TCP.
     pub certificates: Arc<[Vec<u8>]>,
 }
 
-/// Limits and deadlines.
+/// Limits and deadlines of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// TLS; None serves plain text.
+    /// TLS configuration; `None` serves plain text.
     pub tls: Option<Arc<ServerConfig>>,
-    /// For the TLS handshake, the first bytes and a request's headers.
+    /// Timeout for the TLS handshake, the first bytes and a request's headers.
     pub deadline: Duration,
-    /// Bytes of headers, all together.
+    /// Maximum total size of headers in bytes.
     pub max_header_bytes: usize,
-    /// Requests at once on one HTTP/2 connection. The watches of a component share one connection.
+    /// Maximum number of concurrent streams per HTTP/2 connection. All watches of a component share
+    /// one connection.
     pub max_streams: u32,
-    /// Connections at once. Those beyond are closed as soon as they are accepted.
+    /// Maximum number of connections. Further ones are closed right after they are accepted.
     pub max_connections: usize,
-    /// How long open requests may go on after shutdown was asked for.
+    /// Time for open requests to finish after shutdown is requested.
     pub drain: Duration,
 }
 
@@ -61,7 +62,7 @@ impl Default for Options {
     }
 }
 
-/// Serves until `shutdown`, then lets open requests end within `options.drain`.
+/// Serves until `shutdown`, then lets open requests finish within `options.drain`.
 pub async fn serve<S, B>(listener: TcpListener, options: Options, service: S, shutdown: CancellationToken)
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -96,7 +97,8 @@ where
                 });
             }
             Err(e) => {
-                // Out of file descriptors or the peer is gone again: give the others a moment to end.
+                // Out of file descriptors, or the peer has closed the connection already: waits for
+                // other connections to end.
                 tracing::warn!(error = %e, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -139,7 +141,7 @@ async fn connection<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    // A socket that refuses the option still works.
+    // The connection works without the option too.
     let _ = stream.set_nodelay(true);
     let Some(tls) = &options.tls else {
         let peer = Peer { addr, certificates: Arc::new([]) };

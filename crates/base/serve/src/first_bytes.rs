@@ -1,7 +1,8 @@
-//! A stream whose peer has to say soon which protocol it speaks.
+//! A stream whose protocol must be known within a deadline.
 //!
-//! Telling HTTP/1 from HTTP/2 takes up to the 24 bytes of HTTP/2's preface, and hyper waits for them without a timer: a peer
-//! that sends nothing, or a part of it, would keep its socket for good. What comes after has timers of its own.
+//! Distinguishing HTTP/1 from HTTP/2 takes up to the 24 bytes of HTTP/2's preface, for which hyper
+//! waits without a timer. A peer that sends nothing or a part of it would keep its socket forever.
+//! Later phases have their own timers.
 
 use std::future::Future;
 use std::io;
@@ -13,17 +14,17 @@ use tokio::time::Sleep;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Fails a read when the protocol is not known in time.
+/// Fails a read if the protocol is not known in time.
 pub struct FirstBytes<T> {
     inner: T,
-    /// Bytes of the preface that were seen.
+    /// Number of bytes of the preface that were received.
     seen: usize,
-    /// None: the protocol is known.
+    /// `None` once the protocol is known.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> FirstBytes<T> {
-    /// Gives the peer of `inner` this long.
+    /// Sets the deadline to `within` from now.
     pub fn new(inner: T, within: Duration) -> Self {
         FirstBytes { inner, seen: 0, deadline: Some(Box::pin(tokio::time::sleep(within))) }
     }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Whether a read has no deadline any more, when the peer has said this before.
+    /// Returns whether a read has no deadline after the peer has sent these bytes.
     async fn unbounded(said: &[u8]) -> bool {
         let (mut peer, inner) = tokio::io::duplex(64);
         let mut stream = FirstBytes::new(inner, Duration::from_secs(3_600));

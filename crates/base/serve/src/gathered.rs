@@ -1,4 +1,4 @@
-//! Writes that wait until somebody says that they are to go out.
+//! Write coalescing: buffers small writes until they are sent explicitly.
 
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
-/// More than this is not gathered: copying it would cost more than a system call.
+/// Maximum number of buffered bytes: copying more would cost more than a system call.
 const MOST: usize = 16 << 10;
-/// Room that is kept while nothing waits.
+/// Capacity of the buffer in bytes that is kept while it is empty.
 const KEPT: usize = 4 << 10;
 
-/// A stream, and what was written for it: small pieces wait, and go out in one system call.
+/// A stream with a buffer that combines small writes into one system call.
 ///
-/// Whoever uses it has to call `poll_send` after the last write, or what waits stays.
+/// The caller must call `poll_send` after the last write, or buffered data remain unsent.
 pub struct Gathered<T> {
     inner: T,
     waiting: BytesMut,
@@ -21,19 +21,19 @@ pub struct Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Nothing waits.
+    /// Creates an empty buffer.
     pub fn new(inner: T) -> Self {
         Gathered { inner, waiting: BytesMut::new(), unflushed: false }
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn inner(&mut self) -> &mut T {
         &mut self.inner
     }
 }
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
-    /// Takes a piece. Pending only while there is no room and the stream takes nothing.
+    /// Buffers a write. Pending only if the buffer is full and the stream accepts no data.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, piece: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = piece.iter().map(|part| part.len()).sum();
         if self.waiting.len() + length > MOST {
@@ -50,7 +50,7 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         Poll::Ready(Ok(length))
     }
 
-    /// Sends what waits, and flushes the stream.
+    /// Sends buffered data and flushes the stream.
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_waiting(cx))?;
         if self.unflushed {
@@ -60,7 +60,7 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what waits, and ends the stream.
+    /// Sends buffered data and shuts down the stream.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx)

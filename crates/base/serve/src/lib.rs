@@ -1,7 +1,8 @@
-//! Serving HTTP/1.1 and HTTP/2 over TCP or TLS: accept loop, handshake and header deadlines, upgrades, draining.
+//! HTTP/1.1 and HTTP/2 servers over TCP or TLS: accept loop, deadlines of handshake and headers,
+//! upgrades, draining.
 //!
-//! Invariant: a peer that says nothing costs one socket for a bounded time; a full accept queue or a failed handshake
-//! never ends the loop. What the requests mean is the caller's service.
+//! Invariant: a silent peer costs one socket for a bounded time. A full accept queue or a failed
+//! handshake never ends the loop. The caller's service handles the requests.
 
 mod accept;
 mod first_bytes;

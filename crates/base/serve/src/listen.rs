@@ -1,21 +1,21 @@
-//! Binding ports, with errors that say what to do.
+//! Binds ports, with errors that name a remedy.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::net::TcpListener;
 
-/// A port that can't be had.
+/// Error of binding a port.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody listens there.
+    /// Another process listens on the port.
     #[error("address {0} is in use: stop what listens there (ss -ltnp), or choose another port")]
     InUse(SocketAddr),
-    /// Anything else.
+    /// Any other error.
     #[error("can't listen on {addr}")]
     Other {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -32,10 +32,10 @@ pub async fn bind(addr: SocketAddr) -> Result<TcpListener, ListenError> {
     })
 }
 
-/// Writes the port that was got to `path`, whole or not at all.
+/// Writes the bound port to `path` atomically.
 ///
 /// # Errors
-/// The file can't be written.
+/// Writing the file fails.
 pub fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
     let temporary = path.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))?;
