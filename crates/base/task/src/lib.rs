@@ -1,8 +1,8 @@
-//! Starting and stopping: the token that ends a process, and the group of its background tasks.
+//! Start and shutdown: the cancellation token of a process, and the group of its background tasks.
 //!
-//! Invariant: every background task belongs to a `Tasks` and has a name. A task that fails stops its component, which
-//! exits with code 1 and is restarted; a task that serves one client is isolated. `clippy.toml` forbids a bare
-//! `tokio::spawn`, whose panic goes unseen.
+//! Invariant: every background task belongs to a `Tasks` and has a name. A task that fails stops
+//! its component, which exits with code 1 and is restarted; a task that serves one client is
+//! isolated. `clippy.toml` forbids a bare `tokio::spawn`, whose panic goes unseen.
 
 mod blocking;
 mod signals;

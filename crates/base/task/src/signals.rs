@@ -1,12 +1,13 @@
-//! SIGTERM and SIGINT: the first drains, the second ends the process at once.
+//! SIGTERM and SIGINT: the first signal drains, the second exits at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that the first SIGTERM or SIGINT cancels; the second one exits with code 1 at once.
+/// Returns a token that the first SIGTERM or SIGINT cancels. The second signal exits with code 1 at
+/// once.
 ///
 /// # Errors
-/// The handlers can't be installed.
+/// Installing the handlers fails.
 pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

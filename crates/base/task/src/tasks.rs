@@ -53,7 +53,7 @@ impl Tasks {
         Tasks { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
     }
 
-    /// The token that tasks watch.
+    /// Returns the token that tasks watch.
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
@@ -71,7 +71,8 @@ impl Tasks {
         });
     }
 
-    /// Runs `future`, without which the component is useless: a panic, or an end before shutdown, stops the component.
+    /// Runs `future`, which the component requires: a panic, or an end before shutdown, stops the
+    /// component.
     pub fn spawn_critical<F>(&self, name: &'static str, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -86,7 +87,8 @@ impl Tasks {
         });
     }
 
-    /// Runs `future`, which serves one client or one object: its panic is logged and concerns nothing else.
+    /// Runs `future`, which serves one client or one object: its panic is logged and affects
+    /// nothing else.
     pub fn spawn_isolated<F>(&self, name: &'static str, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -106,21 +108,21 @@ impl Tasks {
         self.shutdown.cancel();
     }
 
-    /// The first failure of a task, if there was one.
+    /// Returns the first failure of a task, if there was one.
     pub fn failure(&self) -> Option<TaskFailed> {
         self.failure.get().copied()
     }
 
-    /// Waits for all tasks, at most `limit` long. True when all ended.
+    /// Waits for all tasks, at most for `limit`. Returns whether all have ended.
     pub async fn wait(&self, limit: Duration) -> bool {
         self.tracker.close();
         tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
     }
 
-    /// Cancels the group and waits for its tasks, at most `limit` long.
+    /// Cancels the group and waits for its tasks, at most for `limit`.
     ///
     /// # Errors
-    /// The first task that failed.
+    /// The first failure of a task.
     pub async fn finish(&self, limit: Duration) -> Result<(), TaskFailed> {
         self.shutdown.cancel();
         self.wait(limit).await;
