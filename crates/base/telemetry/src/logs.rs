@@ -1,20 +1,21 @@
-//! Logging: text or JSON lines on standard error; `-v N` as upstream's components have it, `RUST_LOG` on top.
+//! Logging: text or JSON lines on standard error. `-v N` sets the verbosity like in upstream's
+//! components, `RUST_LOG` overrides it.
 
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Logging flags, the same for every component.
+/// Logging flags, equal for every component.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LogOptions {
     /// Log verbosity: 0 to 2 info, 3 to 5 debug, 6 and more trace
@@ -23,15 +24,17 @@ pub struct LogOptions {
     /// Format of log lines
     #[arg(long = "logging-format", value_enum, default_value_t)]
     pub format: LogFormat,
-    /// Levels, as `RUST_LOG` has them, in the place of the verbosity's; for flags of another name
+    /// Levels in the syntax of `RUST_LOG` that replace those of the verbosity, for components with
+    /// other flags
     #[arg(skip)]
     pub levels: Option<&'static str>,
 }
 
-/// The levels of a verbosity.
+/// Returns the levels of a verbosity.
 ///
-/// Libraries for HTTP, TLS and files stay at info: their lines for each frame hide the component's own, and it is theirs
-/// to decide what is in them. `tests/security/tests/logs.rs` searches all lines for credentials.
+/// Libraries for HTTP, TLS and files stay at info: their lines for each frame would hide the
+/// component's own, and their content is not under this project's control.
+/// `tests/security/tests/logs.rs` searches all lines for credentials.
 fn levels(verbosity: u8) -> &'static str {
     match verbosity {
         0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn",
@@ -51,7 +54,7 @@ pub fn filter(verbosity: u8) -> EnvFilter {
     EnvFilter::new(levels(verbosity))
 }
 
-/// Starts logging. `RUST_LOG` overrides the verbosity. Calling it twice keeps the first.
+/// Starts logging. `RUST_LOG` overrides the verbosity. A second call has no effect.
 pub fn init(options: &LogOptions) {
     let level = options.levels.unwrap_or_else(|| levels(options.verbosity));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
@@ -59,7 +62,7 @@ pub fn init(options: &LogOptions) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    // A second call finds a subscriber installed: in tests that is expected.
+    // Fails if a subscriber is installed already, as expected in tests.
     let _ = match options.format {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().try_init(),

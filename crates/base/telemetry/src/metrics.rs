@@ -5,26 +5,26 @@ use prometheus_client::registry::{Metric, Registry};
 use std::fmt;
 use std::sync::Arc;
 
-/// Cheap to clone; all clones are one registry.
+/// A registry of metrics. Cheap to clone; all clones share one registry.
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a metric (a cheap clone of it) and gives it back. Counters get their `_total` suffix when written.
+    /// Registers a metric and returns it. Counters get the suffix `_total` in the output.
     pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
         self.0.lock().register(name, help, metric.clone());
         metric
     }
 
-    /// All metrics in the text format of OpenMetrics, which Prometheus reads.
+    /// Encodes all metrics in the OpenMetrics text format, which Prometheus reads.
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        // Writing to a String fails only if a metric's own encoder does; what was written so far is still served.
+        // Fails only if a metric's own encoder does. The lines written before are still served.
         if prometheus_client::encoding::text::encode(&mut text, &self.0.lock()).is_err() {
             tracing::warn!("a metric could not be encoded");
         }
