@@ -1,4 +1,4 @@
-//! The client side: whom to trust, and what to show.
+//! TLS for clients: trusted roots and client certificates.
 
 use crate::pem::{self, TlsError};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -7,23 +7,24 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a client needs, as PEM bytes (files are read by the caller, who knows when to read them again).
+/// TLS settings of a client as PEM bytes. The caller reads the files, because it knows when to read
+/// them again.
 #[derive(Clone, Default)]
 pub struct ClientTls {
-    /// Trusted roots; none trusts nobody unless `insecure`.
+    /// Trusted roots. Without any, no server is trusted unless `insecure` is set.
     pub ca: Option<Vec<u8>>,
-    /// Certificate chain and key to show.
+    /// Certificate chain and key of the client.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     /// Accept any server certificate (HTTPS probes; `insecure-skip-tls-verify`).
     pub insecure: bool,
-    /// ALPN protocols, most wanted first.
+    /// ALPN protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// A rustls configuration for clients.
+/// Builds a rustls configuration for clients.
 ///
 /// # Errors
-/// PEM data without certificates or key, or a key that doesn't fit its certificate.
+/// PEM data lack certificates or a key, or the key does not match its certificate.
 pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let inline = Path::new("inline data");
     let builder = ClientConfig::builder_with_provider(crate::provider())

@@ -1,7 +1,7 @@
-//! Values made of files, made again when the files change.
+//! Values derived from files, updated when the files change.
 //!
-//! Files are looked at when the value is used, at most once in ten seconds: no timer, no watch, no cost while nothing
-//! happens. A change that can't be used is logged and the old value stays.
+//! The files are checked when the value is used, at most every ten seconds: no timer, no watch, no
+//! cost while idle. A change that can't be used is logged, and the former value remains in use.
 
 use crate::pem::TlsError;
 use arc_swap::ArcSwap;
@@ -15,7 +15,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 type Make<T> = Box<dyn Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync>;
 
-/// A value made of files that follows their changes.
+/// A value derived from files that follows their changes.
 pub struct Followed<T> {
     paths: Vec<PathBuf>,
     make: Make<T>,
@@ -24,10 +24,10 @@ pub struct Followed<T> {
 }
 
 impl<T> Followed<T> {
-    /// Makes the value, now and after each change of a file of `paths`.
+    /// Derives the value now, and again after a change of any file in `paths`.
     ///
     /// # Errors
-    /// The first value can't be made.
+    /// Deriving the first value fails.
     pub fn load(
         paths: Vec<PathBuf>,
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
@@ -37,7 +37,7 @@ impl<T> Followed<T> {
         Ok(Followed { paths, make: Box::new(make), value, seen })
     }
 
-    /// Returns the value of the files as they were at most ten seconds ago.
+    /// Returns the value of the files, at most ten seconds old.
     pub fn current(&self) -> Arc<T> {
         if let Some(mut seen) = self.seen.try_lock()
             && seen.0.elapsed() >= CHECK_EVERY
@@ -57,7 +57,7 @@ impl<T> Followed<T> {
         self.value.load_full()
     }
 
-    /// Returns the files.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }

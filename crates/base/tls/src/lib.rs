@@ -1,7 +1,8 @@
-//! rustls configurations from PEM files. The server side notices changed files and uses them for the next handshake,
-//! so certificates rotate without a restart.
+//! rustls configurations from PEM files. The server side notices changed files and uses them for
+//! the next handshake, so certificates rotate without a restart.
 //!
-//! Invariant: one crypto provider (ring), TLS 1.2 and 1.3 only; private keys are read, never logged.
+//! Invariant: one crypto provider (ring), TLS 1.2 and 1.3 only; private keys are read, never
+//! logged.
 
 mod client;
 mod followed;
@@ -18,7 +19,7 @@ pub use server::{ClientAuth, ClientCa, ServerTls, server_config, server_config_o
 
 use std::sync::Arc;
 
-/// The crypto provider of every TLS connection.
+/// Returns the crypto provider of every TLS connection.
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

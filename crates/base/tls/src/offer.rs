@@ -1,10 +1,10 @@
-//! Which versions of TLS and which cipher suites a server offers, by the names of upstream's flags.
+//! TLS versions and cipher suites of a server, named like in upstream's flags.
 
 use crate::pem::TlsError;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// Suites that Go knows and rustls does not have, because they are weak. Not offering them is what a list without them
-/// would do, so a list with them is no mistake.
+/// Weak suites that Go knows and rustls does not implement. A list may contain them, because not
+/// offering them is secure.
 const NEVER_OFFERED: [&str; 16] = [
     "TLS_RSA_WITH_AES_128_CBC_SHA",
     "TLS_RSA_WITH_AES_256_CBC_SHA",
@@ -26,7 +26,7 @@ const NEVER_OFFERED: [&str; 16] = [
 
 static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-/// Versions and suites of a server.
+/// TLS versions and cipher suites of a server.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub(crate) versions: &'static [&'static SupportedProtocolVersion],
@@ -40,8 +40,8 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// Reads `--tls-min-version` and `--tls-cipher-suites`; empty ones stand for the defaults. The suites of TLS 1.3 are
-    /// always offered, as in Go.
+    /// Parses `--tls-min-version` and `--tls-cipher-suites`; empty values mean the defaults. The
+    /// suites of TLS 1.3 are always offered, as in Go.
     ///
     /// # Errors
     /// A version below 1.2, an unknown version or an unknown suite.
@@ -67,7 +67,8 @@ fn is_known(offer: &Offer, name: &str) -> bool {
     NEVER_OFFERED.contains(&name) || offer.suites.iter().any(|suite| is_named(*suite, name))
 }
 
-/// Compares with Go's name: suites of TLS 1.3 have another prefix, those of ChaCha20 an older form without the hash.
+/// Compares a suite with a name in Go. Suites of TLS 1.3 have another prefix there, and those of
+/// ChaCha20 also a short form without the hash.
 fn is_named(suite: SupportedCipherSuite, name: &str) -> bool {
     let own = suite.suite().as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);
     own == name || own.strip_suffix("_SHA256").is_some_and(|short| short == name && name.ends_with("POLY1305"))

@@ -1,22 +1,22 @@
-//! Certificates and keys out of PEM, with errors that name the file and the remedy.
+//! Certificates and keys from PEM, with errors that name the file and the remedy.
 
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a TLS file or configuration.
+/// Errors of TLS files and configurations.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file can't be read.
+    /// Reading the file failed.
     #[error("can't read {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The file holds nothing of the kind.
+    /// The file contains no such PEM block.
     #[error("{path} holds no {what} in PEM form")]
     Empty {
         /// The file, or `inline data`.
@@ -24,7 +24,7 @@ pub enum TlsError {
         /// `certificate` or `private key`.
         what: &'static str,
     },
-    /// rustls refuses it (a key that doesn't belong to the certificate, ...).
+    /// rustls rejects the configuration, for instance a key that does not match the certificate.
     #[error("TLS configuration is refused: {0}")]
     Refused(String),
 }
@@ -32,12 +32,12 @@ pub enum TlsError {
 /// Reads a file.
 ///
 /// # Errors
-/// Names the file that can't be read.
+/// Reading fails. The error names the file.
 pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.into(), source })
 }
 
-/// All certificates in `pem`; `path` is for the error.
+/// Returns all certificates in `pem`. `path` is used in the error.
 pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> = rustls_pemfile::certs(&mut &*pem).filter_map(Result::ok).collect();
     if found.is_empty() {
@@ -46,13 +46,13 @@ pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'stati
     Ok(found)
 }
 
-/// The first private key in `pem`; `path` is for the error.
+/// Returns the first private key in `pem`. `path` is used in the error.
 pub fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let key = rustls_pemfile::private_key(&mut &*pem).ok().flatten();
     key.ok_or_else(|| TlsError::Empty { path: path.into(), what: "private key" })
 }
 
-/// A store of trusted roots from `pem`. Certificates that can't serve as roots are passed over.
+/// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.
 pub fn roots(pem: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(certificates(pem, path)?);

@@ -1,4 +1,4 @@
-//! The server side: a certificate that follows its files, and three ways to treat client certificates.
+//! TLS for servers: a certificate that follows its files, and three modes of client authentication.
 
 use crate::followed::Followed;
 use crate::offer::Offer;
@@ -15,43 +15,45 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What to ask of clients.
+/// Mode of client authentication.
 #[derive(Clone, Debug)]
 pub enum ClientAuth {
-    /// No certificate is asked for.
+    /// No certificate is requested.
     None,
-    /// Asked for; whoever shows one must hold its key, but whom it names and who signed it is judged later
-    /// (`ClientCa::verify`), so that a wrong one ends in a 401 and not in a broken handshake.
+    /// A certificate is requested. A client that sends one must have its key. Its issuer is
+    /// verified later by `ClientCa::verify`, so that an unknown one gets a 401 instead of a failed
+    /// handshake.
     Request,
-    /// Needed, and signed by a CA of this file.
+    /// A certificate signed by a CA in this file is required.
     Require(PathBuf),
 }
 
-/// A server's TLS files.
+/// TLS files of a server.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     /// Certificate chain, leaf first.
     pub certificate: PathBuf,
     /// Private key.
     pub key: PathBuf,
-    /// What to ask of clients.
+    /// Mode of client authentication.
     pub client_auth: ClientAuth,
-    /// ALPN protocols, most wanted first.
+    /// ALPN protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// A rustls configuration for servers which follows changes of its files.
+/// Builds a rustls configuration for servers that follows changes of its files.
 ///
 /// # Errors
-/// A file that can't be read or used; later changes that can't be used are logged and the old ones stay.
+/// A file can't be read or used. Later changes that can't be used are logged, and the former files
+/// remain in use.
 pub fn server_config(tls: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
     server_config_of(tls, rustls::DEFAULT_VERSIONS)
 }
 
-/// The same for these versions of the protocol only.
+/// Like `server_config`, with these protocol versions.
 ///
 /// # Errors
-/// As `server_config`.
+/// As for `server_config`.
 pub fn server_config_of(
     tls: &ServerTls,
     versions: &[&'static SupportedProtocolVersion],
@@ -59,10 +61,10 @@ pub fn server_config_of(
     build(tls, versions, crate::provider())
 }
 
-/// The same with these versions and suites.
+/// Like `server_config`, with these versions and cipher suites.
 ///
 /// # Errors
-/// As `server_config`.
+/// As for `server_config`.
 pub fn server_config_with(tls: &ServerTls, offer: &Offer) -> Result<Arc<ServerConfig>, TlsError> {
     let mut provider = (*crate::provider()).clone();
     provider.cipher_suites.clone_from(&offer.suites);
@@ -118,14 +120,14 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// The CA that client certificates are judged by; follows its file.
+/// CA that verifies client certificates; follows its file.
 pub struct ClientCa(Followed<Arc<dyn ClientCertVerifier>>);
 
 impl ClientCa {
     /// Reads the CA file.
     ///
     /// # Errors
-    /// The file can't be read or holds no certificate.
+    /// Reading the file fails, or it contains no certificate.
     pub fn load(path: &Path) -> Result<Self, TlsError> {
         Followed::load(vec![path.into()], |paths| {
             let [path] = paths else { return Err(TlsError::Refused("one file expected".into())) };
@@ -136,7 +138,8 @@ impl ClientCa {
         .map(ClientCa)
     }
 
-    /// Whether a chain (DER, leaf first) is valid now for client authentication and leads to this CA.
+    /// Returns whether a chain (DER, leaf first) is valid now for client authentication and leads
+    /// to this CA.
     pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
         let chain: Vec<CertificateDer<'_>> = chain.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
         let Some((leaf, intermediates)) = chain.split_first() else { return false };
@@ -150,11 +153,11 @@ impl fmt::Debug for ClientCa {
     }
 }
 
-/// Asks for a certificate and checks only that the peer holds its key.
+/// Requests a certificate and verifies only that the peer has its key.
 #[derive(Debug)]
 struct Possession(Arc<rustls::crypto::CryptoProvider>);
 
-/// Needs a certificate of the CA.
+/// Requires a certificate of the CA.
 #[derive(Debug)]
 struct Required(ClientCa);
 
