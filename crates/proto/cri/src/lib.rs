@@ -1,4 +1,5 @@
-//! gRPC code of the container runtime interface (CRI v1), generated at build time from `/proto/cri`. No logic.
+//! gRPC code of the container runtime interface (CRI v1), generated at build time from
+//! `/proto/cri`.
 
 #![allow(missing_docs, clippy::all, rust_2018_idioms, clippy::unwrap_used, clippy::expect_used)]
 
