@@ -4,7 +4,8 @@
 use std::path::Path;
 
 fn main() {
-    // Relative to the package, where cargo starts the script: a path compiled in would be another clone's when they share a target folder.
+    // Relative to the package, which is the working directory of the script. An absolute path would
+    // be another clone's if both share a target directory.
     let folder = Path::new("../../../proto/etcd");
     let files = ["kv", "auth", "rpc", "lock", "election"].map(|name| folder.join(format!("{name}.proto")));
     println!("cargo::rerun-if-changed={}", folder.display());

@@ -1,7 +1,7 @@
 //! The etcd v3 API (3.6): messages, clients and servers, generated from `/proto/etcd`.
 //!
-//! `bytes` fields are [`bytes::Bytes`], so a decoded request shares the buffer it came in.
-//! No logic lives here.
+//! `bytes` fields are [`bytes::Bytes`], so a decoded request shares the buffer that it was decoded
+//! from.
 #![allow(missing_docs, clippy::all, rust_2018_idioms)]
 
 pub mod mvccpb {
