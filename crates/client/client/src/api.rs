@@ -1,4 +1,4 @@
-//! Requests on one kind.
+//! Requests for one kind.
 
 use std::marker::PhantomData;
 
@@ -18,11 +18,12 @@ use crate::watch::Watch;
 
 const PAGE: u32 = 500;
 
-/// Objects of a kind, and the state that they are.
+/// A list of objects at one resource version.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "K: DeserializeOwned")]
 pub struct List<K> {
-    /// Version of the whole, where to watch from; the token of the next page.
+    /// List metadata: `resourceVersion` is the version from which to watch, `continue` the token of
+    /// the next page.
     #[serde(default)]
     pub metadata: ListMeta,
     /// The objects.
@@ -42,12 +43,13 @@ where
 }
 
 impl<K> List<K> {
-    /// Version of the whole.
+    /// Returns the resource version of the list.
     pub fn resource_version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Decodes a page of objects of `kind`; an object that can't be decoded is logged and named in `undecodable`.
+    /// Decodes a page of objects of `kind`. An object that can't be decoded is logged and added to
+    /// `undecodable`.
     fn decode(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
     where
         K: DeserializeOwned,
@@ -75,12 +77,13 @@ impl<K> List<K> {
     }
 }
 
-/// Media types of responses. A server that answers with metadata only tells lists from objects by them.
+/// Media types to accept. A server that returns metadata only distinguishes lists from objects by
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accept {
-    /// Of objects and of the objects in watch events.
+    /// For objects, including those in watch events.
     pub(crate) object: &'static str,
-    /// Of lists.
+    /// For lists.
     pub(crate) list: &'static str,
 }
 
@@ -124,22 +127,22 @@ impl<K> Api<K> {
         Self { client, resource, namespace, accept, kind: PhantomData }
     }
 
-    /// The client behind it.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn resource(&self) -> &ApiResource {
         &self.resource
     }
 
-    /// The same kind in another namespace.
+    /// Returns the same kind in another namespace.
     pub fn within(&self, namespace: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..self.clone() }
     }
 
-    /// Path of the collection.
+    /// Returns the path of the collection.
     pub fn collection(&self) -> String {
         let root = self.resource.root();
         match &self.namespace {
@@ -169,7 +172,7 @@ impl<K: Object> Api<K> {
         self.client.request(self.request(Method::GET, self.item(name))).await
     }
 
-    /// Reads an object; None if it does not exist.
+    /// Reads an object. Returns `None` if it does not exist.
     pub async fn get_opt(&self, name: &str) -> Result<Option<K>> {
         match self.get(name).await {
             Err(error) if error.is_not_found() => Ok(None),
@@ -177,9 +180,9 @@ impl<K: Object> Api<K> {
         }
     }
 
-    /// Lists to the end, page by page where `params` or the server says so.
+    /// Lists all pages, if `params` or the server pages the result.
     ///
-    /// An object that can't be decoded is left out and reported by name in the log.
+    /// An object that can't be decoded is omitted and logged by name.
     pub async fn list(&self, params: &ListParams) -> Result<List<K>> {
         let mut whole = self.page(params, None).await?;
         while let Some(token) = whole.continue_token() {
@@ -197,7 +200,7 @@ impl<K: Object> Api<K> {
         self.list(&params).await
     }
 
-    /// One page.
+    /// Lists one page.
     pub async fn page(&self, params: &ListParams, continue_: Option<&str>) -> Result<List<K>> {
         let mut query = Query::default();
         params.list_query(&mut query, continue_);
@@ -207,10 +210,11 @@ impl<K: Object> Api<K> {
             .map_err(|source| Error::Decode { what: format!("a list of {}", self.resource.plural), source })
     }
 
-    /// Counts the objects with a list of one of them, where the server tells how many remain.
+    /// Counts the objects. If the server returns `remainingItemCount`, that takes a list with limit
+    /// 1.
     ///
     /// # Errors
-    /// The list fails.
+    /// The list request fails.
     pub async fn count(&self) -> Result<usize> {
         let page = self.page(&ListParams::new().limit(1), None).await?;
         let here = page.items.len() + page.undecodable.len();
@@ -221,7 +225,8 @@ impl<K: Object> Api<K> {
         }
     }
 
-    /// Watches from a version on. Bookmarks are asked for; `timeout_seconds` bounds the watch.
+    /// Watches from a resource version on. Requests bookmarks; `timeout_seconds` limits the
+    /// duration of the watch.
     pub async fn watch(&self, params: &ListParams, resource_version: &str, timeout_seconds: u32) -> Result<Watch<K>> {
         let mut query = Query::default();
         query.push("watch", "true");
@@ -243,7 +248,7 @@ impl<K: Object> Api<K> {
         self.write(Method::POST, self.collection(), Body::json(object)?).await
     }
 
-    /// Replaces an object; its resource version, if set, must be the present one.
+    /// Replaces an object. If its resource version is set, it must be the current one.
     pub async fn update(&self, object: &K) -> Result<K> {
         let path = self.item(name_of(object)?);
         self.write(Method::PUT, path, Body::json(object)?).await
@@ -255,17 +260,17 @@ impl<K: Object> Api<K> {
         self.write(Method::PUT, path, Body::json(object)?).await
     }
 
-    /// Changes an object.
+    /// Patches an object.
     pub async fn patch(&self, name: &str, patch: &Patch) -> Result<K> {
         self.patch_path(self.item(name), patch).await
     }
 
-    /// Changes an object's status.
+    /// Patches an object's status.
     pub async fn patch_status(&self, name: &str, patch: &Patch) -> Result<K> {
         self.patch_path(format!("{}/status", self.item(name)), patch).await
     }
 
-    /// Changes a subresource.
+    /// Patches a subresource.
     pub async fn patch_subresource(&self, name: &str, subresource: &str, patch: &Patch) -> Result<K> {
         self.patch_path(format!("{}/{subresource}", self.item(name)), patch).await
     }
@@ -277,7 +282,8 @@ impl<K: Object> Api<K> {
         self.write(Method::PATCH, query.onto(path), body).await
     }
 
-    /// Deletes an object, or begins to.
+    /// Deletes an object. It remains until its finalizers are removed and its grace period has
+    /// passed.
     pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
         let request = Request::new(Method::DELETE, self.item(name));
         self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
@@ -318,9 +324,9 @@ impl<K: Object> Api<K> {
     }
 }
 
-/// Kinds that are only created, such as `TokenReview` and `SubjectAccessReview`.
+/// Kinds that can only be created, such as `TokenReview` and `SubjectAccessReview`.
 impl<K: Serialize + DeserializeOwned> Api<K> {
-    /// Creates an object without reading it back by name.
+    /// Creates an object without a name. Returns the server's response.
     pub async fn review(&self, object: &K) -> Result<K> {
         self.write(Method::POST, self.collection(), Body::json(object)?).await
     }

@@ -1,6 +1,7 @@
-//! A client of one API server: credentials, retries, time limits, decoding.
+//! A client of one API server: credentials, retries, timeouts, decoding.
 //!
-//! There is no client-side rate limit: the server's fairness decides, and 429 with `Retry-After` is obeyed.
+//! There is no client-side rate limit: the server's fair queuing decides, and 429 with
+//! `Retry-After` is obeyed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,17 +28,17 @@ const JSON: &str = "application/json";
 const RETRIES: u32 = 10;
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// Content of a request.
+/// Body of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
-    /// Media type; empty for none.
+    /// Media type; empty without a body.
     pub content_type: &'static str,
-    /// Bytes.
+    /// The bytes.
     pub bytes: Bytes,
 }
 
 impl Body {
-    /// A JSON body.
+    /// Encodes a JSON body.
     pub fn json<T: serde::Serialize>(value: &T) -> Result<Self> {
         Self::encode(JSON, value)
     }
@@ -51,47 +52,48 @@ impl Body {
 /// A request to a path of the API server.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub path: String,
-    /// Content.
+    /// Body.
     pub body: Body,
-    /// Media types wanted.
+    /// Media types to accept.
     pub accept: &'static str,
-    /// Time until the answer's head is there, and for its body unless it is streamed. None: no limit.
+    /// Timeout until the response headers are received, and for the body unless it is streamed.
+    /// `None`: no timeout.
     pub timeout: Option<Duration>,
 }
 
 impl Request {
-    /// A request without content.
+    /// Creates a request without a body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
         Self { method, path: path.into(), body: Body::default(), accept: JSON, timeout: None }
     }
 
-    /// GET.
+    /// Creates a GET request.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path)
     }
 
-    /// POST of a JSON body.
+    /// Creates a POST request with a JSON body.
     pub fn post<T: serde::Serialize>(path: impl Into<String>, value: &T) -> Result<Self> {
         Ok(Self::new(Method::POST, path).body(Body::json(value)?))
     }
 
-    /// With this content.
+    /// Sets the body.
     pub fn body(mut self, body: Body) -> Self {
         self.body = body;
         self
     }
 
-    /// With these media types.
+    /// Sets the media types to accept.
     pub fn accept(mut self, accept: &'static str) -> Self {
         self.accept = accept;
         self
     }
 
-    /// `METHOD path`, for messages.
+    /// Returns `METHOD path`, for messages.
     fn what(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
@@ -104,7 +106,7 @@ struct Inner {
     token: Mutex<Option<(Instant, HeaderValue)>>,
 }
 
-/// A handle to one API server; clones share the connection.
+/// Handle of a client; clones share the connection.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -117,59 +119,59 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client; nothing is sent before the first request.
+    /// Creates a client. The connection is opened with the first request.
     pub fn new(config: Config) -> Self {
         let config = Arc::new(config);
         let transport = Arc::new(Transport::new(Arc::clone(&config)));
         Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
     }
 
-    /// The same connection under another bearer token. Only for clients without a certificate, which would
-    /// take precedence over any token.
+    /// Returns a client with the same connection and another bearer token. Only for clients without
+    /// a certificate, which would take precedence over any token.
     pub fn with_token(&self, token: Source) -> Self {
         let config = Arc::new(Config { token: Some(token), ..self.config().clone() });
         let transport = Arc::clone(&self.inner.transport);
         Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
     }
 
-    /// What the client was made from.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// Changes whenever a connection has been made: whoever backs off may try again.
+    /// Subscribes to new connections: callers that back off may retry at once.
     pub(crate) fn connections(&self) -> tokio::sync::watch::Receiver<u64> {
         self.inner.transport.connections()
     }
 
-    /// A kind: cluster-scoped objects, or those of all namespaces.
+    /// Returns the requests for a kind: cluster-scoped objects, or those of all namespaces.
     pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
         Api::new(self.clone(), ApiResource::of::<K>(), None, Accept::JSON)
     }
 
-    /// A kind within a namespace.
+    /// Returns the requests for a kind in a namespace.
     pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
         Api::new(self.clone(), ApiResource::of::<K>(), Some(namespace.to_owned()), Accept::JSON)
     }
 
-    /// Any kind, as JSON trees.
+    /// Returns the requests for any kind, as unstructured objects.
     pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
         Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::JSON)
     }
 
-    /// Any kind, its metadata only.
+    /// Returns the requests for any kind, metadata only.
     pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
         Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::METADATA)
     }
 
-    /// Sends a request and decodes the answer's JSON.
+    /// Sends a request and decodes the JSON response.
     pub async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
         let what = request.what();
         let bytes = self.bytes(request).await?;
         decode::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
     }
 
-    /// Sends a request and gives the answer's bytes.
+    /// Sends a request and returns the body of the response.
     pub async fn bytes(&self, request: Request) -> Result<Bytes> {
         let limit = request.timeout.unwrap_or(self.inner.config.timeout);
         let what = request.what();
@@ -183,7 +185,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and gives the answer's body as it comes: logs, for instance.
+    /// Sends a request and streams the body of the response, for instance logs.
     pub async fn stream(&self, request: Request) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>> {
         use futures::StreamExt;
         let what = request.what();
@@ -197,7 +199,8 @@ impl Client {
         }))
     }
 
-    /// Sends a request; a failure Status becomes an error, the body of a success is left to the caller.
+    /// Sends a request. A failure `Status` becomes an error; the caller reads the body of a
+    /// success.
     pub async fn send(&self, request: Request) -> Result<http::Response<Incoming>> {
         let what = request.what();
         let mut attempt = 0;
@@ -213,7 +216,7 @@ impl Client {
                     }
                     let error = failure(response, &what).await;
                     let Some(wait) = wait else { return Err(error) };
-                    tracing::debug!(%what, ?wait, "the server asks to come back later");
+                    tracing::debug!(%what, ?wait, "the server requests a retry later");
                     tokio::time::sleep(wait).await;
                 }
                 Err(failed) => {

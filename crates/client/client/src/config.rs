@@ -1,14 +1,14 @@
-//! Where the API server is, and as whom to talk to it.
+//! Address and credentials for an API server.
 //!
-//! Certificates and tokens that come from files are read again when a connection is made (certificates) or
-//! when a minute has passed (tokens): rotation needs no restart.
+//! Certificates from files are read again for each new connection, tokens after one minute, so that
+//! rotation needs no restart.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Bytes that are given, or that are read from a file when they are needed.
+/// Bytes that are given inline or read from a file when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The bytes.
@@ -18,7 +18,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The bytes, read now.
+    /// Returns the bytes, reading the file if there is one.
     pub fn read(&self) -> Result<Vec<u8>> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
@@ -38,33 +38,33 @@ pub struct Identity {
     pub key: Source,
 }
 
-/// How to reach an API server.
+/// Configuration of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `https://host:port`, or `http://` for tests.
     pub server: String,
-    /// Certificates to trust, PEM; absent: those of the system.
+    /// Trusted certificates in PEM; `None`: those of the system.
     pub ca: Option<Source>,
     /// Client certificate.
     pub identity: Option<Identity>,
     /// Bearer token.
     pub token: Option<Source>,
-    /// Name to expect in the server's certificate instead of the host.
+    /// Name to verify in the server's certificate instead of the host.
     pub tls_server_name: Option<String>,
-    /// Accept any certificate of the server.
+    /// Accepts any certificate of the server.
     pub insecure: bool,
-    /// User name to act as.
+    /// User to impersonate.
     pub impersonate: Option<String>,
     /// Namespace of the context.
     pub namespace: String,
-    /// Sent as `User-Agent`.
+    /// Value of `User-Agent`.
     pub user_agent: String,
-    /// Time for a request other than a watch or a log stream.
+    /// Timeout of a request other than a watch or a log stream.
     pub timeout: Duration,
 }
 
 impl Config {
-    /// A server without credentials.
+    /// Creates a configuration without credentials.
     pub fn builder(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -80,51 +80,51 @@ impl Config {
         }
     }
 
-    /// The current context of a kubeconfig file.
+    /// Loads the current context of a kubeconfig file.
     pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
         crate::kubeconfig::load(path.as_ref(), None)
     }
 
-    /// A named context of a kubeconfig file.
+    /// Loads a named context of a kubeconfig file.
     pub fn from_kubeconfig_context(path: impl AsRef<Path>, context: &str) -> Result<Self> {
         crate::kubeconfig::load(path.as_ref(), Some(context))
     }
 
-    /// The service account of the pod that this process runs in.
+    /// Loads the service account of the pod in which this process runs.
     pub fn in_cluster() -> Result<Self> {
         crate::kubeconfig::in_cluster()
     }
 
-    /// The given kubeconfig, or the pod's service account when none is given.
+    /// Loads the given kubeconfig, or else the pod's service account.
     pub fn from_kubeconfig_or_in_cluster(path: Option<&Path>) -> Result<Self> {
         path.map_or_else(Self::in_cluster, Self::from_kubeconfig)
     }
 
-    /// Trust these PEM certificates.
+    /// Trusts these PEM certificates.
     pub fn ca(mut self, ca: Source) -> Self {
         self.ca = Some(ca);
         self
     }
 
-    /// Present this client certificate.
+    /// Uses this client certificate.
     pub fn identity(mut self, certificate: Source, key: Source) -> Self {
         self.identity = Some(Identity { certificate, key });
         self
     }
 
-    /// Send this bearer token.
+    /// Uses this bearer token.
     pub fn token(mut self, token: Source) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// Sent as `User-Agent`, usually the component's name.
+    /// Sets `User-Agent`, usually to the component's name.
     pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
         self.user_agent = user_agent.into();
         self
     }
 
-    /// Time for a request other than a watch or a log stream.
+    /// Sets the timeout of a request other than a watch or a log stream.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -1,14 +1,16 @@
-//! JSON to objects by Go's rules: null and absence are the zero value of a field, even of a required one.
+//! Decodes JSON by Go's rules: null and absence mean the zero value of a field, even of a required
+//! one.
 //!
-//! The types of k8s-openapi refuse null in a required field such as `conditions[].lastTransitionTime`, but servers
-//! store and serve it, because Go writes its zero time so. Documents are decoded strictly first, which costs nothing;
-//! only those that fail are read again from a tree with [`Lenient`].
+//! The types of k8s-openapi reject null in a required field such as
+//! `conditions[].lastTransitionTime`. Servers store and serve it nevertheless, because Go encodes
+//! its zero time as null. Documents are first decoded strictly, at no extra cost; only those that
+//! fail are decoded again from a JSON tree with [`Lenient`].
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Error, Map, Value};
 
-/// Go's zero `metav1.Time`, as it reads after a round trip.
+/// Go's zero `metav1.Time` after a round trip.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// Decodes a document.
@@ -19,7 +21,7 @@ pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> 
     serde_json::from_slice(bytes).or_else(|_| from_tree(serde_json::from_slice(bytes)?))
 }
 
-/// Decodes a tree.
+/// Decodes a JSON tree.
 ///
 /// # Errors
 /// A field has the wrong type.
@@ -27,7 +29,7 @@ pub(crate) fn from_tree<T: DeserializeOwned>(tree: Value) -> Result<T, Error> {
     T::deserialize(Lenient(tree))
 }
 
-/// A tree whose nulls and missing fields decode as zero values.
+/// Deserializer of a JSON tree in which null and missing fields mean zero values.
 struct Lenient(Value);
 
 impl<'de> IntoDeserializer<'de, Error> for Lenient {
@@ -48,7 +50,7 @@ impl Lenient {
     }
 }
 
-/// Shows a tree as what it is; what it contains stays lenient.
+/// Deserializes a JSON value by its own type; nested values remain lenient.
 fn visit<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value, Error> {
     match tree {
         Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Lenient))),
@@ -108,8 +110,8 @@ impl<'de> Deserializer<'de> for Lenient {
         visitor.visit_newtype_struct(Lenient(self.or(zero)))
     }
 
-    /// Shows every field of the struct: those that the document lacks come as null. Kind and version are checked where
-    /// they are given, and need not be.
+    /// Visits every field of the struct; missing ones are null. Kind and version are verified only
+    /// if the document contains them.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,

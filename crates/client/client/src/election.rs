@@ -1,9 +1,9 @@
 //! Leader election on a Lease, by client-go's rules.
 //!
-//! Time is measured by this process' clock from when a record was last seen to change, never by comparing the
-//! record's times with it: clocks of machines may differ. Losing the lease ends the work by its token and
-//! the process campaigns again; exiting, as the stock components do, was rejected because a restart loses the
-//! warm caches.
+//! Time is measured by this process's clock from the moment at which a record was last seen to
+//! change. The times in the record are never compared with it, because clocks of hosts may differ.
+//! Losing the lease cancels the work by its token, and the process campaigns again. Rejected:
+//! exiting, as the stock components do, because a restart loses the warm caches.
 
 use std::time::Duration;
 
@@ -18,25 +18,26 @@ use crate::api::Api;
 use crate::client::Client;
 use crate::error::Result;
 
-/// Which lease, as whom, and how patiently.
+/// Lease, identity and durations of an election.
 #[derive(Clone, Debug)]
 pub struct LeaderConfig {
     /// Namespace of the lease.
     pub namespace: String,
     /// Name of the lease.
     pub name: String,
-    /// Who this is; differs between processes.
+    /// Identity of this process; unique among the candidates.
     pub identity: String,
-    /// A record that did not change for so long may be taken over.
+    /// Duration after which an unchanged record may be taken over.
     pub lease_duration: Duration,
-    /// A leader that could not renew for so long steps down.
+    /// Duration without a successful renewal after which a leader steps down.
     pub renew_deadline: Duration,
-    /// Time between attempts.
+    /// Delay between attempts.
     pub retry_period: Duration,
 }
 
 impl LeaderConfig {
-    /// A lease in `kube-system` with client-go's times: 15 s, 10 s, 2 s.
+    /// Returns the configuration of a lease in `kube-system` with client-go's durations: 15 s, 10
+    /// s, 2 s.
     pub fn new(name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: "kube-system".to_owned(),
@@ -49,16 +50,16 @@ impl LeaderConfig {
     }
 }
 
-/// What to do about the record at hand.
+/// Next step for a lease record.
 #[derive(Debug, PartialEq)]
 enum Move {
-    /// Write this record: take the lease or renew it.
+    /// Write this record to acquire or renew the lease.
     Write(LeaseSpec),
-    /// Somebody else leads.
+    /// Another process is the leader.
     Wait,
 }
 
-/// Decides from a record and how long it has been unchanged. Pure.
+/// Decides the next step from a record and the time for which it has been unchanged.
 fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Timestamp) -> Move {
     let holder = found.holder_identity.as_deref().unwrap_or_default();
     let seconds = u64::try_from(found.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
@@ -87,10 +88,10 @@ struct Elector<'a> {
 }
 
 impl Elector<'_> {
-    /// Tries to take or renew the lease; true if it is ours now.
+    /// Tries to acquire or renew the lease. Returns whether this process holds it.
     async fn attempt(&mut self) -> Result<bool> {
         if let Some(held) = self.held.take() {
-            // The common case of a leader: one write on the version that it wrote last.
+            // The common case of a leader: one write, based on the version that it wrote last.
             let spec = held.spec.clone().unwrap_or_default();
             if let Move::Write(spec) = decide(self.config, &spec, Duration::ZERO, Timestamp::now()) {
                 match self.api.update(&Lease { spec: Some(spec), ..held }).await {
@@ -148,7 +149,7 @@ impl Elector<'_> {
         }
     }
 
-    /// Waits until the lease is ours.
+    /// Waits until this process holds the lease.
     async fn acquire(&mut self) {
         let mut connections = self.api.client().connections();
         loop {
@@ -165,13 +166,13 @@ impl Elector<'_> {
             let jitter = rand::rng().random_range(1.0..2.2);
             tokio::select! {
                 () = tokio::time::sleep(self.config.retry_period.mul_f64(jitter)) => {}
-                // Somebody got through to the server again: no need to wait any longer.
+                // The server is reachable again: retry at once.
                 _ = connections.changed(), if lost => {}
             }
         }
     }
 
-    /// Renews until that has failed for the renew deadline.
+    /// Renews the lease until that has failed for the renew deadline.
     async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
@@ -191,7 +192,7 @@ impl Elector<'_> {
         }
     }
 
-    /// Gives the lease back, so that another takes over at once.
+    /// Releases the lease, so that another process can acquire it at once.
     async fn release(&mut self) {
         let Some(mut lease) = self.held.take() else { return };
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
@@ -210,18 +211,18 @@ impl Elector<'_> {
     }
 }
 
-/// How a term of leadership ends.
+/// End of a term of leadership.
 #[derive(PartialEq)]
 enum Term {
     /// The process stops.
     Stopped,
     /// The lease could not be renewed.
     Lost,
-    /// The work is done.
+    /// The work has ended.
     Worked,
 }
 
-/// Passes a panic of the work on: it must not end in a new term.
+/// Propagates a panic of the work, which must not start a new term.
 fn pass_on(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()
@@ -230,10 +231,11 @@ fn pass_on(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Campaigns until `stop`; while this process leads, runs `lead` with a token that ends its term.
+/// Campaigns until `stop`. While this process is the leader, it runs `lead` with a token that ends
+/// its term.
 ///
-/// When the lease is lost the token is cancelled, the work is waited for, and the campaign begins anew. When
-/// `stop` is cancelled the work is ended first and the lease released after.
+/// When the lease is lost, the token is cancelled, the work is awaited, and the process campaigns
+/// again. When `stop` is cancelled, the work ends first and the lease is released afterwards.
 pub async fn run<F, Fut>(client: &Client, config: LeaderConfig, stop: CancellationToken, mut lead: F)
 where
     F: FnMut(CancellationToken) -> Fut,

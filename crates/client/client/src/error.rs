@@ -1,6 +1,6 @@
-//! What can go wrong with a request.
+//! Errors of requests.
 //!
-//! A `Status` from the server is kept whole: callers decide by reason, never by message.
+//! A `Status` of the server is kept unchanged: callers decide by its reason, never by its message.
 
 use std::time::Duration;
 
@@ -12,51 +12,51 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A boxed cause.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Failure of a request, or of what is needed to make one.
+/// Error of a request or of its preparation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server answered with a failure.
+    /// The server returned a failure.
     #[error("{}", describe(.0))]
     Api(Box<Status>),
-    /// No connection could be made.
+    /// Connecting to the server failed.
     #[error("cannot connect to {server}: {source}")]
     Connect {
         /// Address of the server.
         server: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// The connection broke during a request or while its answer was read.
+    /// The connection broke during a request or while its response was read.
     #[error("{what}: connection lost: {source}")]
     Connection {
         /// The request, as `METHOD path`.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// No answer within the time allowed.
+    /// The timeout expired before a response arrived.
     #[error("{what}: no answer within {after:?}")]
     Timeout {
         /// The request, as `METHOD path`.
         what: String,
-        /// The time allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// Something could not be decoded.
+    /// Decoding failed.
     #[error("cannot decode {what}: {source}")]
     Decode {
-        /// What it was.
+        /// Description of the document.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// An object could not be encoded.
+    /// Encoding an object failed.
     #[error("cannot encode the request: {0}")]
     Encode(#[source] serde_json::Error),
-    /// The configuration can't be used; the text names the file or field.
+    /// The configuration is invalid. The text names the file or field.
     #[error("{0}")]
     Config(String),
 }
@@ -70,7 +70,7 @@ fn describe(status: &Status) -> String {
 }
 
 impl Error {
-    /// The server's Status, if it gave one.
+    /// Returns the server's `Status`, if there is one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api(status) => Some(status),
@@ -78,12 +78,12 @@ impl Error {
         }
     }
 
-    /// The HTTP code of the server's answer.
+    /// Returns the HTTP code of the response.
     pub fn code(&self) -> Option<i32> {
         self.status().and_then(|status| status.code)
     }
 
-    /// The reason of the server's answer (`NotFound`, `Conflict`, ...).
+    /// Returns the reason of the response (`NotFound`, `Conflict`, ...).
     pub fn reason(&self) -> &str {
         self.status().and_then(|status| status.reason.as_deref()).unwrap_or_default()
     }
@@ -95,47 +95,47 @@ impl Error {
         }
     }
 
-    /// The object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is("NotFound", 404)
     }
 
-    /// The object changed since it was read, or a precondition failed.
+    /// Returns whether the object changed since it was read, or a precondition failed.
     pub fn is_conflict(&self) -> bool {
         self.is("Conflict", 409)
     }
 
-    /// An object of that name is there already.
+    /// Returns whether an object of that name exists already.
     pub fn is_already_exists(&self) -> bool {
         self.reason() == "AlreadyExists"
     }
 
-    /// The resource version asked for is too old (410): list again.
+    /// Returns whether the requested resource version is too old (410); the caller must list again.
     pub fn is_expired(&self) -> bool {
         matches!(self.reason(), "Expired" | "Gone") || self.code() == Some(410)
     }
 
-    /// The caller may not do this.
+    /// Returns whether the caller is not allowed to do this.
     pub fn is_forbidden(&self) -> bool {
         self.is("Forbidden", 403)
     }
 
-    /// The caller is not known.
+    /// Returns whether the caller is not authenticated.
     pub fn is_unauthorized(&self) -> bool {
         self.is("Unauthorized", 401)
     }
 
-    /// The object is not valid.
+    /// Returns whether the object is invalid.
     pub fn is_invalid(&self) -> bool {
         self.is("Invalid", 422)
     }
 
-    /// The server asks to come back later.
+    /// Returns whether the server requests a retry later.
     pub fn is_too_many_requests(&self) -> bool {
         self.is("TooManyRequests", 429)
     }
 
-    /// The server could not be reached or did not answer: the same request may work later.
+    /// Returns whether the server was unreachable or unavailable, so that a retry may succeed.
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Connection { .. } | Self::Timeout { .. } => true,
@@ -144,7 +144,7 @@ impl Error {
         }
     }
 
-    /// Whether the namespace of a new object is on its way out.
+    /// Returns whether the namespace of a new object is being terminated.
     pub fn is_namespace_terminating(&self) -> bool {
         self.status()
             .and_then(|status| status.details.as_ref())

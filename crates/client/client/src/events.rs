@@ -1,8 +1,9 @@
-//! Events about objects, for people who read `kubectl describe`.
+//! Event recorder: writes Event objects for `kubectl describe`.
 //!
-//! Callers are never held up: an event goes into one of several bounded queues, each with a task that writes from it,
-//! and is dropped when the queue is full. All events about an object go through the same queue: their order stays, and
-//! [`correlator`], which turns repeats into a count and folds a flood of similar events, sees all of them.
+//! Callers never wait: an event goes into one of several bounded queues, each with a task that
+//! writes its events. If the queue is full, the event is dropped. All events about an object use
+//! the same queue. So they remain in order, and [`correlator`] sees all of them; it turns repeated
+//! events into a count and aggregates similar ones.
 
 mod correlator;
 
@@ -21,9 +22,10 @@ use crate::error::Result;
 use crate::params::Patch;
 use correlator::{Correlator, Verdict};
 
-/// Events that wait in one queue.
+/// Maximum number of events per queue.
 const QUEUE: usize = 1000;
-/// Queues, and thereby requests at once: one at a time is a few hundred events a second, less than pods are bound.
+/// Number of queues, and thereby of concurrent requests. A single writer manages a few hundred
+/// events a second, fewer than pods are bound.
 const WRITERS: usize = 8;
 
 /// Type of an event.
@@ -31,12 +33,12 @@ const WRITERS: usize = 8;
 pub enum EventType {
     /// Information.
     Normal,
-    /// Something is amiss.
+    /// Something is wrong.
     Warning,
 }
 
 impl EventType {
-    /// As in the API.
+    /// Returns the value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -45,7 +47,7 @@ impl EventType {
     }
 }
 
-/// What a component says about an object.
+/// An event about an object, before correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
     pub(crate) regarding: ObjectReference,
@@ -55,7 +57,7 @@ pub(crate) struct Note {
     pub(crate) at: Timestamp,
 }
 
-/// Writes events in a component's name; cheap to clone.
+/// Records events in the name of a component. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     queues: Arc<[mpsc::Sender<Note>]>,
@@ -63,8 +65,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a component on a host (empty if it has none). Needs a running tokio runtime; its tasks
-    /// end when the last clone is dropped.
+    /// Creates a recorder for a component on a host (empty if it has none). Needs a running tokio
+    /// runtime. Its tasks end when the last clone is dropped.
     pub fn new(client: Client, component: impl Into<String>, host: impl Into<String>) -> Self {
         let (component, host) = (component.into(), host.into());
         let tasks = Tasks::new(CancellationToken::new());
@@ -78,12 +80,12 @@ impl Recorder {
         Self { queues: queues.collect(), dropped: Arc::default() }
     }
 
-    /// A recorder that drops all events, for tests of decisions.
+    /// Creates a recorder that drops all events, for tests of decisions.
     pub fn disconnected() -> Self {
         Self { queues: Arc::default(), dropped: Arc::default() }
     }
 
-    /// Says something about an object; never waits.
+    /// Records an event about an object, without waiting.
     pub fn event(&self, regarding: &ObjectReference, event_type: EventType, reason: &str, message: impl Into<String>) {
         let note = Note {
             regarding: regarding.clone(),
@@ -97,19 +99,19 @@ impl Recorder {
         };
         if queue.try_send(note).is_err() {
             let total = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            // At 1, 2, 4, ... dropped events: enough to notice, too few to flood the log.
+            // Logged at 1, 2, 4, ... dropped events, which bounds the number of log lines.
             if total.is_power_of_two() {
-                tracing::warn!(total, "events are dropped: they come faster than the API server takes them");
+                tracing::warn!(total, "events are dropped: the API server accepts them too slowly");
             }
         }
     }
 
-    /// Something worth knowing.
+    /// Records an event of type `Normal`.
     pub fn normal(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Normal, reason, message);
     }
 
-    /// Something amiss.
+    /// Records an event of type `Warning`.
     pub fn warning(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Warning, reason, message);
     }
@@ -154,7 +156,7 @@ impl Writer {
                     self.correlator.written(key, name);
                     return Ok(());
                 }
-                // The server may just be starting: events are worth a little patience, not more.
+                // The server may be starting: a few retries are worthwhile for events.
                 Err(error) if error.is_unavailable() && attempts < 6 => {
                     tokio::time::sleep(std::time::Duration::from_millis(500 << attempts)).await;
                 }
@@ -182,7 +184,7 @@ fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// The object that is written for a note. Its name is the object's and the time, as everywhere.
+/// Returns the Event object. Its name consists of the object's name and the time, like upstream.
 fn event_object(note: &Note, component: &str, host: &str) -> Event {
     let object = note.regarding.name.as_deref().unwrap_or_default();
     let nanoseconds = i64::try_from(note.at.as_nanosecond()).unwrap_or_default();

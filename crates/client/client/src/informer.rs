@@ -1,8 +1,9 @@
-//! A copy of a kind's objects that follows the cluster.
+//! Informer: a local copy of a kind's objects that follows the cluster.
 //!
-//! List once, then watch; resume from the last version after a disconnect; list again when the server no
-//! longer knows that version (410). The store changes before handlers are told, and handlers see every change
-//! in order. An idle informer is one open stream: there is no resync and nothing polls.
+//! It lists once and then watches. After a disconnect it resumes from the last version. If the
+//! server no longer has that version (410), it lists again. The store changes before handlers are
+//! called, and handlers receive every change in order. An idle informer is one open stream: there
+//! is no resync and no polling.
 
 mod reflector;
 mod store;
@@ -22,14 +23,14 @@ pub use store::Store;
 /// A change of one object.
 #[derive(Debug)]
 pub enum Event<K> {
-    /// It is new (`old` is None) or changed.
+    /// It was created (`old` is `None`) or changed.
     Applied {
-        /// State before.
+        /// The state before.
         old: Option<Arc<K>>,
-        /// State now.
+        /// The state after.
         new: Arc<K>,
     },
-    /// It is gone. Its last known state.
+    /// It was deleted. Contains its last known state.
     Deleted(Arc<K>),
 }
 
@@ -43,7 +44,7 @@ impl<K> Clone for Event<K> {
 }
 
 impl<K> Event<K> {
-    /// The newest state that the event carries.
+    /// Returns the newest state in the event.
     pub fn object(&self) -> &Arc<K> {
         match self {
             Self::Applied { new, .. } => new,
@@ -56,7 +57,7 @@ pub(crate) type Handler<K> = Arc<dyn Fn(Event<K>) + Send + Sync>;
 pub(crate) type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 pub(crate) type Transform<K> = Box<dyn Fn(&mut K) + Send + Sync>;
 
-/// An informer to be: add indexes and handlers, then spawn it.
+/// Builder of an informer: add indexes and handlers, then spawn it.
 pub struct Informer<K: Object> {
     api: Api<K>,
     params: ListParams,
@@ -66,13 +67,13 @@ pub struct Informer<K: Object> {
 }
 
 impl<K: Object> Informer<K> {
-    /// An informer of what `params` select. `managedFields` are not kept.
+    /// Creates an informer for the objects that `params` select. `managedFields` are dropped.
     pub fn new(api: Api<K>, params: ListParams) -> Self {
         let strip: Transform<K> = Box::new(|object: &mut K| object.meta_mut().managed_fields = None);
         Self { api, params, indexes: Vec::new(), handlers: Vec::new(), transforms: vec![strip] }
     }
 
-    /// An index by the values that `keys` gives for an object.
+    /// Adds an index by the values that `keys` returns for an object.
     pub fn index<F>(mut self, name: &'static str, keys: F) -> Self
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
@@ -81,7 +82,7 @@ impl<K: Object> Informer<K> {
         self
     }
 
-    /// Called for every change, in order; must not block.
+    /// Adds a handler that is called for every change, in order. It must not block.
     pub fn on_event<F>(mut self, handler: F) -> Self
     where
         F: Fn(Event<K>) + Send + Sync + 'static,
@@ -90,7 +91,7 @@ impl<K: Object> Informer<K> {
         self
     }
 
-    /// Applied to each object before it is stored, to drop what is not needed.
+    /// Adds a function that is applied to each object before it is stored, to drop unneeded data.
     pub fn transform<F>(mut self, transform: F) -> Self
     where
         F: Fn(&mut K) + Send + Sync + 'static,
@@ -99,21 +100,21 @@ impl<K: Object> Informer<K> {
         self
     }
 
-    /// Starts it; it ends with the group's shutdown.
+    /// Starts the informer. It ends with the group's shutdown.
     pub fn spawn(self, tasks: &Tasks) -> Store<K> {
         let (store, run) = self.start(tasks.shutdown().clone());
         tasks.spawn_critical("informer", run);
         store
     }
 
-    /// Starts it; it ends when `stop` is cancelled.
+    /// Starts the informer. It ends when `stop` is cancelled.
     pub fn spawn_until(self, tasks: &Tasks, stop: CancellationToken) -> Store<K> {
         let (store, run) = self.start(stop);
         tasks.spawn("informer", run);
         store
     }
 
-    /// The store, and the future that feeds it until `stop` is cancelled.
+    /// Returns the store, and the future that updates it until `stop` is cancelled.
     pub fn start(self, stop: CancellationToken) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::new(Shared::new(self.indexes, self.handlers));
         let store = Store::new(Arc::clone(&shared));

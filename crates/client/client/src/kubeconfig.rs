@@ -1,7 +1,7 @@
 //! Kubeconfig files and the service account of a pod.
 //!
-//! Unknown fields are left alone: other programs keep their own in the same file. Relative paths are
-//! relative to the file. `exec` and `auth-provider` users are refused by name.
+//! Unknown fields are ignored, because other programs store theirs in the same file. Relative paths
+//! are relative to the file. Users with `exec` or `auth-provider` are rejected by name.
 
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,12 @@
-//! The cluster as a client sees it: REST over HTTP/2, informers, work queues, leader election, events.
+//! Client library: REST over HTTP/2, informers, work queues, leader election, events.
 //!
-//! Everything outside the API server reaches the cluster through this crate and nothing else. It needs no
-//! private endpoint: any v1.36 API server will do.
+//! All components outside the API server access the cluster only through this crate. It needs no
+//! private endpoint: any v1.36 API server is supported.
 //!
-//! - [`Client`] and [`Api`] send requests; [`Config`] says where to and as whom.
-//! - [`Informer`] keeps a [`Store`] equal to the cluster and tells handlers what changed.
-//! - [`WorkQueue`] turns changes into keys to reconcile.
-//! - [`election`] and [`events`] are what every component needs besides.
+//! - [`Client`] and [`Api`] send requests; [`Config`] contains address and credentials.
+//! - [`Informer`] keeps a [`Store`] equal to the cluster and calls handlers for changes.
+//! - [`WorkQueue`] holds keys to reconcile.
+//! - [`election`] and [`events`] implement leader election and the event recorder.
 
 mod api;
 mod client;

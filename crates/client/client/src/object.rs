@@ -1,7 +1,7 @@
-//! What an object is to this crate: something with metadata that JSON can carry.
+//! API objects: anything with metadata that JSON can represent.
 //!
-//! Typed objects are `k8s_openapi` structs. [`DynamicObject`] carries any kind as a JSON tree and
-//! [`PartialObject`] carries metadata only; both go through the same [`crate::Api`] and informers.
+//! Typed objects are `k8s_openapi` structs. [`DynamicObject`] is an unstructured object of any
+//! kind, [`PartialObject`] metadata only. Both work with the same [`crate::Api`] and informers.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 
 /// An API object.
 pub trait Object: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
-    /// The metadata.
+    /// Returns the metadata.
     fn meta(&self) -> &ObjectMeta;
-    /// The metadata, to change it.
+    /// Returns the metadata for modification.
     fn meta_mut(&mut self) -> &mut ObjectMeta;
 }
 
@@ -30,19 +30,20 @@ where
     }
 }
 
-/// Short ways to an object's metadata.
+/// Accessors of an object's metadata.
 pub trait ObjectExt: Object {
-    /// Name, empty if not set yet.
+    /// Returns the name; empty if it is not set.
     fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// Namespace, empty for cluster-scoped objects.
+    /// Returns the namespace; empty for cluster-scoped objects.
     fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
 
-    /// `namespace/name`, or `name` for cluster-scoped objects: the key in stores and queues.
+    /// Returns the key in stores and queues: `namespace/name`, or `name` for cluster-scoped
+    /// objects.
     fn key(&self) -> String {
         match self.namespace() {
             "" => self.name().to_owned(),
@@ -50,37 +51,37 @@ pub trait ObjectExt: Object {
         }
     }
 
-    /// Uid, empty if not set yet.
+    /// Returns the UID; empty if it is not set.
     fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// Resource version, empty if not set yet.
+    /// Returns the resource version; empty if it is not set.
     fn resource_version(&self) -> &str {
         self.meta().resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Value of a label.
+    /// Returns the value of a label.
     fn label(&self, key: &str) -> Option<&str> {
         self.meta().labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Value of an annotation.
+    /// Returns the value of an annotation.
     fn annotation(&self, key: &str) -> Option<&str> {
         self.meta().annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether deletion has begun.
+    /// Returns whether deletion was requested.
     fn is_deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
-    /// Owners.
+    /// Returns the owner references.
     fn owners(&self) -> &[OwnerReference] {
         self.meta().owner_references.as_deref().unwrap_or_default()
     }
 
-    /// The owner that controls this object.
+    /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
         self.owners().iter().find(|owner| owner.controller == Some(true))
     }
@@ -88,7 +89,7 @@ pub trait ObjectExt: Object {
 
 impl<K: Object> ObjectExt for K {}
 
-/// A reference to a typed object, as events carry it.
+/// Returns a reference to a typed object, for events.
 pub fn object_reference<K>(object: &K) -> ObjectReference
 where
     K: k8s_openapi::Resource + k8s_openapi::Metadata<Ty = ObjectMeta>,
@@ -105,7 +106,7 @@ where
     }
 }
 
-/// The key (`namespace/name`) of an object that is known only as a tree.
+/// Returns the key (`namespace/name`) of an object in a JSON tree.
 pub(crate) fn key_of(tree: &Value) -> String {
     let text = |path| tree.pointer(path).and_then(Value::as_str).unwrap_or_default();
     match text("/metadata/namespace") {
@@ -114,23 +115,23 @@ pub(crate) fn key_of(tree: &Value) -> String {
     }
 }
 
-/// Where a kind is served.
+/// REST mapping of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApiResource {
-    /// Group, empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// Version.
+    /// API version.
     pub version: String,
     /// Kind.
     pub kind: String,
-    /// Plural, as in URLs.
+    /// Plural name, as in URLs.
     pub plural: String,
-    /// Whether objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
 }
 
 impl ApiResource {
-    /// The row of a typed kind.
+    /// Returns the mapping of a typed kind.
     pub fn of<K: k8s_openapi::Resource>() -> Self {
         Self {
             group: K::GROUP.to_owned(),
@@ -141,7 +142,7 @@ impl ApiResource {
         }
     }
 
-    /// `group/version`, or `version` in the core group.
+    /// Returns `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -149,7 +150,7 @@ impl ApiResource {
         }
     }
 
-    /// `/api/v1` or `/apis/group/version`.
+    /// Returns `/api/v1` or `/apis/group/version`.
     pub(crate) fn root(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}", self.version),
@@ -158,16 +159,16 @@ impl ApiResource {
     }
 }
 
-/// An object of any kind as a JSON tree; its metadata is also at hand typed.
+/// An unstructured object of any kind, with typed metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DynamicObject {
-    /// API version, empty inside lists.
+    /// API version; empty inside lists.
     pub api_version: String,
-    /// Kind, empty inside lists.
+    /// Kind; empty inside lists.
     pub kind: String,
     /// The metadata.
     pub metadata: ObjectMeta,
-    /// Everything else: `spec`, `status`, `data` and so on.
+    /// All other fields: `spec`, `status`, `data` and so on.
     pub rest: Map<String, Value>,
 }
 
@@ -213,13 +214,13 @@ impl Object for DynamicObject {
     }
 }
 
-/// Metadata only: what `PartialObjectMetadata` carries.
+/// An object with metadata only (`PartialObjectMetadata`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialObject {
-    /// `meta.k8s.io/v1`.
+    /// Always `meta.k8s.io/v1`.
     pub api_version: String,
-    /// `PartialObjectMetadata`.
+    /// Always `PartialObjectMetadata`.
     pub kind: String,
     /// The metadata.
     pub metadata: ObjectMeta,

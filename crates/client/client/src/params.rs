@@ -1,11 +1,11 @@
-//! Options of requests, and the query strings and bodies that they become.
+//! Options of requests, and their query strings and bodies.
 
 use serde_json::{Value, json};
 
-/// How a list's `resourceVersion` is meant.
+/// Interpretation of a list's `resourceVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// That version exactly.
+    /// Exactly that version.
     Exact,
     /// That version or a later one.
     NotOlderThan,
@@ -14,43 +14,43 @@ pub enum VersionMatch {
 /// Options of list, watch, informers and deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListParams {
-    /// Label selector, as in `app=web,tier!=db`.
+    /// Label selector, such as `app=web,tier!=db`.
     pub label_selector: Option<String>,
-    /// Field selector, as in `spec.nodeName=n1`.
+    /// Field selector, such as `spec.nodeName=n1`.
     pub field_selector: Option<String>,
-    /// Most items in one answer; lists go on to the end by themselves.
+    /// Maximum number of items per page. Lists read all pages.
     pub limit: Option<u32>,
-    /// State to list: `0` for any, absent for the newest.
+    /// Version to list: `0` for any, absent for the newest.
     pub resource_version: Option<String>,
-    /// How `resource_version` is meant.
+    /// Interpretation of `resource_version`.
     pub version_match: Option<VersionMatch>,
 }
 
 impl ListParams {
-    /// Everything, newest state.
+    /// Selects all objects at the newest version.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only objects with these labels.
+    /// Selects objects with these labels.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.label_selector = Some(selector.into());
         self
     }
 
-    /// Only objects with these field values.
+    /// Selects objects with these field values.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = Some(selector.into());
         self
     }
 
-    /// At most so many items in one answer.
+    /// Sets the maximum number of items per page.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// State to list.
+    /// Sets the version to list.
     pub fn resource_version(mut self, version: impl Into<String>) -> Self {
         self.resource_version = Some(version.into());
         self
@@ -79,66 +79,66 @@ impl ListParams {
     }
 }
 
-/// What happens to the objects that a deleted object owns.
+/// Propagation policy for the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay, without the owner.
+    /// Dependents are orphaned.
     Orphan,
-    /// They are deleted afterwards.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They are deleted first.
+    /// Dependents are deleted before the owner.
     Foreground,
 }
 
 /// Options of delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteParams {
-    /// Seconds until the object goes; absent: the object's own.
+    /// Grace period in seconds; `None`: the object's own.
     pub grace_period_seconds: Option<i64>,
-    /// What happens to dependents; absent: the kind's default.
+    /// Propagation policy; `None`: the default of the kind.
     pub propagation: Option<Propagation>,
-    /// Only the object with this uid.
+    /// Precondition: UID of the object.
     pub uid: Option<String>,
-    /// Only the object at this version.
+    /// Precondition: resource version of the object.
     pub resource_version: Option<String>,
-    /// Check only.
+    /// Validates the deletion without executing it.
     pub dry_run: bool,
 }
 
 impl DeleteParams {
-    /// The defaults of the kind.
+    /// Returns the defaults of the kind.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Dependents go afterwards.
+    /// Deletes dependents after the owner.
     pub fn background() -> Self {
         Self { propagation: Some(Propagation::Background), ..Self::default() }
     }
 
-    /// Dependents go first.
+    /// Deletes dependents before the owner.
     pub fn foreground() -> Self {
         Self { propagation: Some(Propagation::Foreground), ..Self::default() }
     }
 
-    /// Dependents stay.
+    /// Orphans dependents.
     pub fn orphan() -> Self {
         Self { propagation: Some(Propagation::Orphan), ..Self::default() }
     }
 
-    /// Seconds until the object goes.
+    /// Sets the grace period in seconds.
     pub fn grace_period(mut self, seconds: i64) -> Self {
         self.grace_period_seconds = Some(seconds);
         self
     }
 
-    /// Only the object with this uid.
+    /// Requires this UID.
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.uid = Some(uid.into());
         self
     }
 
-    /// Only the object at this version.
+    /// Requires this resource version.
     pub fn resource_version(mut self, version: impl Into<String>) -> Self {
         self.resource_version = Some(version.into());
         self
@@ -165,22 +165,22 @@ impl DeleteParams {
     }
 }
 
-/// A change to an object, in one of the four patch formats.
+/// A patch in one of the four formats.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// RFC 6902.
+    /// JSON patch (RFC 6902).
     Json(Value),
-    /// RFC 7386.
+    /// JSON merge patch (RFC 7386).
     Merge(Value),
-    /// Kubernetes' own: lists merge by key.
+    /// Strategic merge patch: lists are merged by key.
     Strategic(Value),
     /// Server-side apply.
     Apply {
-        /// Owner of the fields.
+        /// Field manager.
         manager: String,
-        /// Take fields from other owners.
+        /// Takes fields from other managers on conflict.
         force: bool,
-        /// The fields.
+        /// The applied object.
         object: Value,
     },
 }

@@ -1,8 +1,8 @@
-//! A queue of keys to reconcile.
+//! Work queue of keys to reconcile.
 //!
-//! A key that is added twice is worked once; a key that is added while it is being worked is worked again
-//! afterwards, never at the same time. Delayed keys sit in one heap, and whoever waits in [`WorkQueue::next`]
-//! sleeps until the earliest: there is no timer task and nothing polls.
+//! A key that is added twice is processed once. A key that is added while it is being processed is
+//! processed again afterwards, never concurrently. Delayed keys are in one heap, and
+//! [`WorkQueue::next`] sleeps until the earliest one: there is no timer task and no polling.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -14,21 +14,22 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How fast failing keys come back.
+/// Rate limit of failing keys.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimit {
-    /// Delay after the first failure; doubles with each.
+    /// Delay after the first failure; doubled with each further one.
     pub base: Duration,
-    /// Longest delay.
+    /// Maximum delay.
     pub max: Duration,
-    /// Retries a second over all keys.
+    /// Retries per second over all keys.
     pub rate: f64,
-    /// Retries that may come at once.
+    /// Maximum number of retries in a burst.
     pub burst: f64,
 }
 
 impl Default for RateLimit {
-    /// 5 ms to 1000 s a key; 10 a second with bursts of 100 over all, as controllers have it.
+    /// 5 ms to 1000 s per key, 10 per second with bursts of 100 over all keys, like upstream's
+    /// controllers.
     fn default() -> Self {
         let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
         Self { base, max, rate: 10.0, burst: 100.0 }
@@ -42,7 +43,7 @@ impl RateLimit {
     }
 }
 
-/// Tokens of all keys together; may go below zero, which is time to wait.
+/// Token bucket over all keys. A negative number of tokens means a delay.
 struct Bucket {
     tokens: f64,
     at: Instant,
@@ -91,7 +92,7 @@ impl<T: Clone + Eq + Hash> State<T> {
         self.delayed.push(Reverse((when, self.serial)));
     }
 
-    /// Moves what is due to the ready keys; gives the time of the next.
+    /// Moves due keys to the ready ones. Returns the time of the next delayed key.
     fn promote(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((when, serial))) = self.delayed.peek().copied() {
             if !self.waiting.contains_key(&serial) {
@@ -124,7 +125,7 @@ struct Inner<T> {
     changed: Notify,
 }
 
-/// The queue; clones share it.
+/// The work queue; clones share it.
 pub struct WorkQueue<T> {
     inner: Arc<Inner<T>>,
 }
@@ -142,12 +143,12 @@ impl<T: Clone + Eq + Hash> Default for WorkQueue<T> {
 }
 
 impl<T: Clone + Eq + Hash> WorkQueue<T> {
-    /// A queue with the rate limit of controllers.
+    /// Creates a queue with the rate limit of controllers.
     pub fn new() -> Self {
         Self::with_rate_limit(RateLimit::default())
     }
 
-    /// A queue with its own rate limit.
+    /// Creates a queue with its own rate limit.
     pub fn with_rate_limit(limit: RateLimit) -> Self {
         let state = State {
             ready: VecDeque::new(),
@@ -164,14 +165,14 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         Self { inner: Arc::new(Inner { limit, state: Mutex::new(state), changed: Notify::new() }) }
     }
 
-    /// Adds a key now.
+    /// Adds a key.
     pub fn add(&self, item: T) {
         if self.inner.state.lock().add(item) {
             self.inner.changed.notify_one();
         }
     }
 
-    /// Adds a key after a delay; the earlier of two delays counts.
+    /// Adds a key after a delay. If it is delayed already, the earlier time counts.
     pub fn add_after(&self, item: T, delay: Duration) {
         if delay.is_zero() {
             return self.add(item);
@@ -180,7 +181,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         self.inner.changed.notify_one();
     }
 
-    /// Adds a key that failed, after a delay that grows with its failures.
+    /// Adds a failed key, after a delay that grows with its number of failures.
     pub fn add_rate_limited(&self, item: T) {
         let now = Instant::now();
         let mut state = self.inner.state.lock();
@@ -193,27 +194,28 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         self.inner.changed.notify_one();
     }
 
-    /// Forgets a key's failures.
+    /// Resets a key's failures.
     pub fn forget(&self, item: &T) {
         self.inner.state.lock().failures.remove(item);
     }
 
-    /// How often a key failed since it was last forgotten.
+    /// Returns the number of failures of a key since the last reset.
     pub fn failures(&self, item: &T) -> u32 {
         self.inner.state.lock().failures.get(item).copied().unwrap_or(0)
     }
 
-    /// Keys that are ready.
+    /// Returns the number of ready keys.
     pub fn len(&self) -> usize {
         self.inner.state.lock().ready.len()
     }
 
-    /// Whether no key is ready.
+    /// Returns whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next key; [`WorkQueue::done`] must follow. None once the queue is closed, whatever is ready.
+    /// Waits for the next key. [`WorkQueue::done`] must be called for it. Returns `None` once the
+    /// queue is closed, even if keys are ready.
     pub async fn next(&self) -> Option<T> {
         loop {
             let changed = self.inner.changed.notified();
@@ -244,7 +246,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         }
     }
 
-    /// A key is worked; if it was added meanwhile, it is ready again.
+    /// Ends the processing of a key. If it was added in the meantime, it becomes ready again.
     pub fn done(&self, item: &T) {
         let mut state = self.inner.state.lock();
         state.working.remove(item);
@@ -255,7 +257,8 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         }
     }
 
-    /// Takes and hands out no more keys: after a lost lease, what is ready belongs to the next leader.
+    /// Closes the queue: it accepts and returns no more keys. After a lost lease, ready keys belong
+    /// to the next leader.
     pub fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;

@@ -1,4 +1,4 @@
-//! The client side of TLS: rustls with ring, HTTP/2 by ALPN.
+//! TLS for clients: rustls with ring, HTTP/2 by ALPN.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Builds the rustls configuration from what the files hold now.
+/// Builds the rustls configuration from the current content of the files.
 pub(crate) fn client_config(config: &Config) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -67,7 +67,7 @@ fn place(source: &Source) -> String {
     }
 }
 
-/// Accepts whatever the server shows: `insecure-skip-tls-verify`.
+/// Accepts any server certificate: `insecure-skip-tls-verify`.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

@@ -1,8 +1,9 @@
-//! One connection to the API server, shared by every request and watch.
+//! Transport: one connection to the API server, shared by all requests and watches.
 //!
-//! Over TLS with HTTP/2 a single connection carries everything; it is made when first needed and again when
-//! it has broken. Servers that offer HTTP/1.1 only get a connection a request. A pooling client was rejected:
-//! at start it opens one connection for each of the dozens of watches before it learns that one would do.
+//! Over TLS with HTTP/2, a single connection carries everything. It is opened when it is first
+//! needed, and again after it broke. With servers that only offer HTTP/1.1, each request has its
+//! own connection. Rejected: a pooling client, because at start it opens one connection for each of
+//! the dozens of watches before it learns that one is enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,9 +36,9 @@ enum Connection {
     Http1(http1::SendRequest<Full<Bytes>>),
 }
 
-/// A request that may or may not have reached the server.
+/// A failed request that may or may not have reached the server.
 pub(crate) struct Failed {
-    /// Nothing was sent: it is safe to send it again.
+    /// Nothing was sent, so a retry is safe.
     pub(crate) unsent: bool,
     pub(crate) error: Error,
 }
@@ -45,14 +46,14 @@ pub(crate) struct Failed {
 pub(crate) struct Transport {
     config: Arc<Config>,
     shared: Mutex<Shared>,
-    /// Counts connections made.
+    /// Number of connections opened so far.
     connections: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Shared {
     sender: Option<Sender2>,
-    /// When the last attempt to connect failed: those who waited for it fail with it.
+    /// Time of the last failed attempt to connect: requests that waited for it fail too.
     failed: Option<Instant>,
 }
 
@@ -61,7 +62,7 @@ impl Transport {
         Self { config, shared: Mutex::default(), connections: watch::Sender::new(0) }
     }
 
-    /// Changes whenever a connection has been made.
+    /// Subscribes to new connections.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
     }
@@ -115,7 +116,8 @@ impl Transport {
     }
 }
 
-/// HTTP/1.1 wants the path in the request line and the authority in a header of its own.
+/// Converts a request to HTTP/1.1's form: the path in the request line, the authority in the header
+/// `Host`.
 fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();

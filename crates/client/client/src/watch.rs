@@ -1,7 +1,7 @@
-//! A watch: one JSON document a line, decoded as it comes.
+//! A watch: one JSON document per line, decoded incrementally.
 //!
-//! The server writes `type` before `object`, so the object is decoded straight into its struct; the other
-//! order works too, by way of a tree.
+//! The server writes `type` before `object`, so the object is decoded directly into its struct. The
+//! other order is supported by way of a JSON tree.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -19,38 +19,38 @@ use crate::decode;
 use crate::error::{Error, Result};
 use crate::object::key_of;
 
-/// What happened to an object.
+/// A watch event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent<K> {
-    /// It is new, or came to match the selectors.
+    /// The object was created, or started to match the selectors.
     Added(K),
-    /// It changed.
+    /// The object changed.
     Modified(K),
-    /// It is gone, or ceased to match the selectors. Its last state.
+    /// The object was deleted, or stopped matching the selectors. Contains its last state.
     Deleted(K),
-    /// One of the above, about an object that can't be decoded.
+    /// One of the above for an object that can't be decoded.
     Undecodable(Box<Undecodable>),
-    /// Nothing up to this version.
+    /// A bookmark: there are no more events up to this version.
     Bookmark {
-        /// Version to watch on from.
+        /// Version from which to resume.
         resource_version: String,
-        /// The state at the start has been sent in full.
+        /// The initial state was sent completely.
         initial_events_end: bool,
     },
     /// The watch failed.
     Error(Box<Status>),
 }
 
-/// What is known of an object that can't be decoded.
+/// Known data of an object that can't be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecodable {
-    /// `namespace/name`.
+    /// Key of the object (`namespace/name`).
     pub key: String,
-    /// Version of the event.
+    /// Resource version of the event.
     pub resource_version: String,
-    /// The event is the object's deletion.
+    /// Whether the event is the object's deletion.
     pub deleted: bool,
-    /// Why it can't be decoded.
+    /// The decoding error.
     pub error: String,
 }
 
@@ -145,7 +145,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
     }
 }
 
-/// Events of a watch in progress. It ends when the server closes it; resume from the last version seen.
+/// Stream of watch events. It ends when the server closes it; resume from the last version seen.
 pub struct Watch<K> {
     body: Incoming,
     buffer: BytesMut,
@@ -159,7 +159,7 @@ impl<K: DeserializeOwned> Watch<K> {
         Self { body, buffer: BytesMut::new(), scanned: 0, plural, kind: PhantomData }
     }
 
-    /// The next whole line in the buffer, decoded.
+    /// Decodes the next complete line in the buffer.
     fn next_line(&mut self) -> Option<Result<WatchEvent<K>>> {
         loop {
             let rest = self.buffer.get(self.scanned..)?;
@@ -186,10 +186,10 @@ impl<K: DeserializeOwned> Watch<K> {
     }
 }
 
-/// Decodes an event that a strict reading refuses.
+/// Decodes an event that strict decoding rejected.
 ///
 /// # Errors
-/// It is no event at all.
+/// It is not a watch event.
 fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
     #[derive(Deserialize)]
     struct Raw {

@@ -1,4 +1,4 @@
-//! The client against a scripted server: what is asked, and what is made of the answers.
+//! Tests the client against a scripted server: its requests, and its handling of responses.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// Answers connections one after the other with the given bytes; an answer without a length stays open.
+/// Serves connections one after the other with the given bytes. A response without a length stays
+/// open.
 async fn serve(answers: Vec<String>) -> (Client, Asked) {
     serve_and_log(answers, |head| head.lines().next().unwrap_or_default().replace(" HTTP/1.1", "")).await
 }
 
-/// Like [`serve`], but logs whole heads of requests.
+/// Like [`serve`], but logs the complete head of each request.
 async fn serve_heads(answers: Vec<String>) -> (Client, Asked) {
     serve_and_log(answers, str::to_owned).await
 }
@@ -135,7 +136,7 @@ async fn list_with_an_undecodable_object_contains_the_others() {
     assert_eq!(list.resource_version(), "3");
 }
 
-/// Starts an informer of `K`; returns its store and what stops it.
+/// Starts an informer of `K`. Returns its store and the token that stops it.
 fn informer<K: client::Object + k8s_openapi::Resource>(client: &Client) -> (client::Store<K>, CancellationToken) {
     let stop = CancellationToken::new();
     let (store, run) = Informer::new(client.api::<K>(), ListParams::new()).start(stop.clone());
@@ -152,7 +153,7 @@ async fn wait_for_version<K: client::Object>(store: &client::Store<K>, version: 
     tokio::time::timeout(Duration::from_secs(10), reached).await.unwrap();
 }
 
-/// The body of a Service as the conformance suite leaves it: Go writes its zero time as null.
+/// Returns a Service with a null time, as Go encodes its zero time.
 fn service(version: u32) -> String {
     format!(
         r#"{{"metadata":{{"namespace":"n","name":"s","resourceVersion":"{version}"}},"status":{{"conditions":
@@ -240,7 +241,7 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
     assert_eq!(heads.lock().len(), wanted.len());
 }
 
-/// Takes connections and counts events as they come in, each after `pause`.
+/// Serves connections and counts received events, each after `pause`.
 async fn event_sink(pause: Duration) -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -275,7 +276,7 @@ async fn events_about_different_objects_are_written_side_by_side() {
         };
         recorder.normal(&pod, "Scheduled", "assigned");
     }
-    // One after the other they would take 4 s.
+    // Sequential requests would take 4 s.
     let all = async {
         while written.load(std::sync::atomic::Ordering::SeqCst) < 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,8 +1,9 @@
-//! Which events are written anew, which only count up, and which are dropped.
+//! Decides which events are created, counted or dropped.
 //!
-//! The rules are those of client-go's correlator: a source may write 25 events about an object at once and one
-//! every five minutes after that; ten similar events within ten minutes are folded into one that says so; an
-//! event that says the same as before counts up. Memory is bounded by [`CAPACITY`]; the oldest entries go.
+//! The rules are those of client-go's correlator. A source may write a burst of 25 events about an
+//! object and then one every five minutes. Ten similar events within ten minutes are aggregated
+//! into one. An event with the same content as an earlier one increments its count. Memory is
+//! bounded by [`CAPACITY`]; the oldest entries are removed.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,14 +20,14 @@ const SIMILAR: usize = 10;
 const WINDOW: Duration = Duration::from_secs(600);
 const FOLDED: &str = "(combined from similar events): ";
 
-/// What to do with an event.
+/// Action for an event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Nothing: there are too many.
+    /// Drop it: the rate limit is exceeded.
     Drop,
-    /// Write it, then call [`Correlator::written`] with the key.
+    /// Create it, then call [`Correlator::written`] with the key.
     Create { key: u64, note: Note },
-    /// Count up the one that was written under `name`.
+    /// Increment the count of the event that was created as `name`.
     Repeat { key: u64, note: Note, name: String, count: u32 },
 }
 
@@ -59,7 +60,7 @@ fn hash(parts: &[&str]) -> u64 {
     hasher.finish()
 }
 
-/// Drops the oldest half of a full map.
+/// Removes the oldest half of the entries of a full map.
 fn bound<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
     if map.len() < CAPACITY {
         return;
@@ -97,7 +98,7 @@ impl Correlator {
         }
     }
 
-    /// The event of `key` exists under `name`.
+    /// Records that the event of `key` exists as `name`.
     pub(crate) fn written(&mut self, key: u64, name: String) {
         if let Some(entry) = self.written.get_mut(&key) {
             entry.name = name;
@@ -134,7 +135,8 @@ impl Correlator {
     }
 }
 
-/// Which of `count` writers has all events about the note's object; none if there is no writer.
+/// Returns the index of the writer for all events about the note's object, or `None` if there is no
+/// writer.
 pub(crate) fn shard(note: &Note, count: usize) -> Option<usize> {
     let hash = hash(&[&object_key(note)]);
     let shard = hash.checked_rem(u64::try_from(count).ok()?)?;

@@ -1,4 +1,4 @@
-//! The loop that feeds a store: list, watch, resume, list again.
+//! Reflector: lists, watches, resumes and relists to update a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::watch::{Undecodable, WatchEvent};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(3);
-/// A watch that lived so long, or that brought something, was a good one: back-off begins anew.
+/// A watch that lasted this long, or delivered an event, was successful: the back-off is reset.
 const GOOD_WATCH: Duration = Duration::from_secs(5);
 
-/// Where to go on.
+/// Position from which to continue.
 enum Position {
-    /// Nothing is known: any state will do to begin with.
+    /// No version is known: any state is acceptable.
     Start,
-    /// The last known version is too old: the newest state, and no older one, will do.
+    /// The last known version is too old: only the newest state is acceptable.
     Expired,
     /// Everything up to this version is in the store.
     At(String),
@@ -70,7 +70,7 @@ impl<K: Object> Reflector<K> {
             let lost = step.is_err_and(|error| error.is_unavailable());
             tokio::select! {
                 () = tokio::time::sleep(jittered(delay)) => {}
-                // Somebody got through to the server again: no need to wait any longer.
+                // The server is reachable again: retry at once.
                 _ = connections.changed(), if lost => {}
             }
             delay = (delay * 2).min(LONGEST_DELAY);
@@ -91,7 +91,7 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    /// One list if needed, then one watch to its end.
+    /// Lists if necessary, then watches until the watch ends.
     async fn step(&self, position: &mut Position) -> Result<()> {
         let version = match position {
             Position::At(version) => version.clone(),
@@ -131,7 +131,7 @@ impl<K: Object> Reflector<K> {
         Ok(())
     }
 
-    /// Brings one event into the store and returns its version.
+    /// Applies an event to the store and returns its version.
     fn apply(&self, event: WatchEvent<K>) -> Result<String> {
         Ok(match event {
             WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
@@ -152,10 +152,10 @@ impl<K: Object> Reflector<K> {
         })
     }
 
-    /// Keeps the last state that could be decoded; only a deletion is carried out.
+    /// Handles an object that can't be decoded: keeps its last known state, unless it was deleted.
     fn pass_over(&self, object: Undecodable) -> String {
         let kind = &self.api.resource().kind;
-        tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; its last state stays");
+        tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; the store keeps its last known state");
         if object.deleted {
             self.shared.delete_key(&object.key);
         }

@@ -1,7 +1,8 @@
-//! Objects by key, with indexes, and the handlers that hear of changes.
+//! The store of an informer: objects by key, indexes, and handlers.
 //!
-//! Invariant: a change is in the store before a handler hears of it, and changes are told in the order in
-//! which they were stored. `writing` serialises writers; readers only ever wait for a map operation.
+//! Invariant: a change is in the store before handlers are called, and handlers are called in the
+//! order in which changes were stored. `writing` serialises writers; readers only wait for a map
+//! operation.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -102,7 +103,7 @@ impl<K: Object> Shared<K> {
         self.put(object);
     }
 
-    /// Takes the object out; handlers hear the last state, as the server gave it.
+    /// Removes an object. Handlers receive the last state from the server.
     pub(crate) fn delete(&self, object: K) {
         let _writing = self.writing.lock();
         if self.objects.write().take(&object.key()).is_some() {
@@ -110,7 +111,7 @@ impl<K: Object> Shared<K> {
         }
     }
 
-    /// Takes an object out whose last state is not known.
+    /// Removes an object whose last state is unknown.
     pub(crate) fn delete_key(&self, key: &str) {
         let _writing = self.writing.lock();
         let last = self.objects.write().take(key);
@@ -119,14 +120,14 @@ impl<K: Object> Shared<K> {
         }
     }
 
-    /// Notes that the store shows everything up to a version.
+    /// Records that the store contains all changes up to a version.
     pub(crate) fn advance(&self, version: &str) {
-        // Versions are the store's revisions: numbers that only grow.
+        // Resource versions are the etcd store's revisions, which only increase.
         self.version.fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
     }
 
-    /// Makes the store equal to a list of `version` and notifies handlers of the differences. The objects at the keys
-    /// `kept` exist too but can't be decoded: their last known states stay.
+    /// Replaces the content by a list of `version` and calls handlers for the differences. The
+    /// objects with the keys `kept` exist but can't be decoded; their last known states remain.
     pub(crate) fn replace(&self, items: Vec<K>, kept: &[String], version: &str) {
         let _writing = self.writing.lock();
         let mut listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
@@ -159,7 +160,7 @@ impl<K: Object> Shared<K> {
     }
 }
 
-/// Read access to an informer's objects; cheap to clone.
+/// Read access to an informer's objects. Cheap to clone.
 pub struct Store<K> {
     shared: Arc<Shared<K>>,
 }
@@ -181,39 +182,40 @@ impl<K: Object> Store<K> {
         Self { shared }
     }
 
-    /// A store without an informer, for tests of decisions.
+    /// Creates a store without an informer, for tests of decisions.
     pub fn fixed(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
         let shared = Shared::new(indexes, Vec::new());
         shared.replace(objects, &[], "");
         Self { shared: Arc::new(shared) }
     }
 
-    /// The object at `namespace/name` (`name` if cluster-scoped).
+    /// Returns the object with the key `namespace/name` (`name` if cluster-scoped).
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.shared.objects.read().by_key.get(key).cloned()
     }
 
-    /// All objects, in no order.
+    /// Returns all objects, unordered.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.shared.objects.read().by_key.values().cloned().collect()
     }
 
-    /// All keys, in no order.
+    /// Returns all keys, unordered.
     pub fn keys(&self) -> Vec<Arc<str>> {
         self.shared.objects.read().by_key.keys().cloned().collect()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.shared.objects.read().by_key.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Objects that the index `name` holds under `value`; none if there is no such index.
+    /// Returns the objects with this value in the index `name`. The result is empty if the index
+    /// does not exist.
     pub fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
         let objects = self.shared.objects.read();
         let index = objects.indexes.iter().find(|index| index.name == name);
@@ -225,7 +227,8 @@ impl<K: Object> Store<K> {
             .collect()
     }
 
-    /// Calls `handler` for every present object and then for every change, in order; it must not block.
+    /// Calls `handler` for every existing object and then for every change, in order. It must not
+    /// block.
     pub fn add_handler<F>(&self, handler: F)
     where
         F: Fn(Event<K>) + Send + Sync + 'static,
@@ -237,20 +240,20 @@ impl<K: Object> Store<K> {
         self.shared.handlers.write().push(Arc::new(handler));
     }
 
-    /// The version up to which the store shows every change; 0 before the first list.
+    /// Returns the version up to which the store contains all changes; 0 before the first list.
     pub fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    /// Whether the first list is in the store.
+    /// Returns whether the store contains the first list.
     pub fn has_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }
 
-    /// Waits until the first list is in the store and handlers have heard of it.
+    /// Waits until the store contains the first list and handlers were called for it.
     pub async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
-        // The sender lives in `shared`, which this borrows: the wait ends only by the value.
+        // The sender lives in `shared`, which this function borrows, so the channel can't close.
         let _ = synced.wait_for(|done| *done).await;
     }
 }
