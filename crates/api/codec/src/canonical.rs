@@ -1,9 +1,9 @@
-//! The rules that make a tree canonical: which members Go's encoder would leave out, and which it always writes.
+//! Rules of the canonical form: members that Go's encoder omits, and members that it always writes.
 
 use api_schema::{Field, Message, Omit, Shape, Type};
 use serde_json::{Map, Value};
 
-/// True when a field with this value stays in the tree.
+/// Returns whether a field with this value stays in the tree.
 pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
     if value.is_null() {
         return false;
@@ -22,7 +22,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`; those that would be null stay away.
+/// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`, unless they would
+/// be null.
 pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
     for field in &message.fields {
         if field.inline {
@@ -41,7 +42,7 @@ pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
     }
 }
 
-/// The zero value as a tree; `None` where Go writes null.
+/// Returns the zero value as a tree; `None` if Go writes null.
 pub(crate) fn zero(ty: &Type) -> Option<Value> {
     match ty {
         Type::Bool => Some(Value::Bool(false)),

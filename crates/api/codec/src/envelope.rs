@@ -6,7 +6,7 @@ use crate::proto::wire::{Reader, Wire, write_bytes, write_nested};
 /// First bytes of a protobuf object.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// What the frame says about the object inside.
+/// Envelope of an encoded object (`runtime.Unknown`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unknown<'a> {
     /// `group/version`, or `v1`.
@@ -15,20 +15,20 @@ pub struct Unknown<'a> {
     pub kind: &'a str,
     /// The encoded message.
     pub raw: &'a [u8],
-    /// Encoding of `raw`, empty for none.
+    /// Encoding of `raw`; empty for none.
     pub content_encoding: &'a str,
-    /// Media type of `raw`, empty for protobuf.
+    /// Media type of `raw`; empty for protobuf.
     pub content_type: &'a str,
 }
 
-/// Frames an encoded message.
+/// Wraps an encoded message in an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
     wrap_with(api_version, kind, &mut out, |out| out.extend_from_slice(raw));
     out
 }
 
-/// Frames what `body` writes, at the end of `out`.
+/// Appends an envelope to `out`, with the content that `body` writes.
 pub(crate) fn wrap_with(api_version: &str, kind: &str, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&MAGIC);
     write_nested(1, out, |out| {
@@ -40,7 +40,7 @@ pub(crate) fn wrap_with(api_version: &str, kind: &str, out: &mut Vec<u8>, body: 
     write_bytes(4, b"", out);
 }
 
-/// Reads the frame.
+/// Parses an envelope.
 pub fn unwrap(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
     let body = bytes
         .strip_prefix(&MAGIC)

@@ -1,4 +1,4 @@
-//! JSON in and out.
+//! Decodes and encodes JSON.
 
 mod decode;
 mod encode;
@@ -14,10 +14,10 @@ use crate::{DecodeError, Problem, Strictness};
 pub use encode::{encode, encode_to};
 pub use text::{write_string, write_value};
 
-/// Reads a JSON body as an object of the type; the tree is canonical.
+/// Decodes a JSON body as an object of the type, in canonical form.
 ///
-/// Names are matched exactly. Null is accepted for anything. Nesting is bounded to 127 levels. Invalid UTF-8 becomes the
-/// replacement character, as in Go, for validation to refuse it.
+/// Names are matched exactly. Null is accepted for any value. Nesting is limited to 127 levels.
+/// Invalid UTF-8 becomes the replacement character, as in Go, and is rejected by validation.
 pub fn decode(
     message: &'static Message,
     bytes: &[u8],
@@ -30,25 +30,26 @@ pub fn decode(
     Ok(outcome)
 }
 
-/// Reads JSON without a type (custom resources, patches): nesting is bounded, the last of duplicates counts.
+/// Parses JSON without a type (custom resources, patches). Nesting is limited, and the last of
+/// duplicate keys counts.
 pub fn parse(bytes: &[u8]) -> Result<Value, DecodeError> {
     serde_json::from_str(&lossy(bytes)).map_err(|error| syntax(&error))
 }
 
-/// Checks a tree against the type and makes it canonical, reporting unknown fields.
+/// Checks a tree against the type and makes it canonical. Reports unknown fields.
 pub fn check(message: &'static Message, value: Value) -> Result<(Value, Vec<Problem>), DecodeError> {
     decode::decode(message, value, Strictness::Strict)
 }
 
-/// Makes a tree canonical. Unknown fields are dropped; a tree with a value of the wrong type is left as it is, for
-/// validation to name it.
+/// Makes a tree canonical. Unknown fields are dropped. A tree with a value of the wrong type is
+/// left unchanged, so that validation reports it.
 pub fn canonicalize(message: &'static Message, value: &mut Value) {
     if let Ok((canonical, _)) = decode::decode(message, value.clone(), Strictness::Ignore) {
         *value = canonical;
     }
 }
 
-/// The tree as Go's encoder shows it, nulls and all: what a JSON patch addresses.
+/// Returns the tree in the form of Go's encoder, including nulls, to which a JSON patch refers.
 pub fn explicit(message: &'static Message, value: &Value) -> Value {
     serde_json::from_slice(&encode(message, value)).unwrap_or(Value::Null)
 }

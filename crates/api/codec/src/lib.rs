@@ -1,8 +1,10 @@
-//! Objects as bytes: JSON, protobuf and YAML, from and to trees checked against the schema.
+//! Codecs of objects: JSON, protobuf and YAML, from and to trees that are checked against the
+//! schema.
 //!
-//! A tree is **canonical** when it is what Go's encoder would write, without the nulls: every decoder here returns
-//! canonical trees, so two objects are equal exactly when their trees are. Code that changes a tree (patches, defaults)
-//! calls [`json::check`] or [`json::canonicalize`] afterwards. Encoders accept any tree and write canonical bytes.
+//! A tree is **canonical** if it equals the output of Go's encoder without the nulls. All decoders
+//! return canonical trees, so two objects are equal exactly if their trees are. Code that changes a
+//! tree (patches, defaults) calls [`json::check`] or [`json::canonicalize`] afterwards. Encoders
+//! accept any tree and write canonical bytes.
 
 mod canonical;
 pub mod envelope;

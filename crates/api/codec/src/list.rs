@@ -1,4 +1,4 @@
-//! List bodies made by joining items that are encoded already.
+//! Joins encoded items into list bodies.
 
 use crate::envelope;
 use crate::json::write_string;
@@ -9,14 +9,15 @@ use crate::proto::wire::{write_bytes, write_int, write_nested};
 pub struct ListMeta {
     /// Revision of the list.
     pub resource_version: String,
-    /// Where the next page starts; empty on the last one.
+    /// Continue token of the next page; empty on the last one.
     pub continue_token: String,
-    /// How many items follow after this page, when known.
+    /// Number of items after this page, if known.
     pub remaining_item_count: Option<i64>,
 }
 
-/// Joins items into a JSON list. Each item is an object as `json::encode` writes it; its leading `kind` and `apiVersion`
-/// are left out when `strip_type_meta` is set, as upstream does for built-in kinds.
+/// Joins items into a JSON list. Each item is an object encoded by `json::encode`. If
+/// `strip_type_meta` is set, its leading `kind` and `apiVersion` are omitted, as upstream does for
+/// built-in kinds.
 pub fn json<'a>(
     api_version: &str,
     kind: &str,
@@ -71,7 +72,8 @@ fn write_meta(meta: &ListMeta, out: &mut Vec<u8>) {
     }
 }
 
-/// What follows `{"kind":"..","apiVersion":"..",` in an encoded object. Both values are plain names.
+/// Returns the rest of an encoded object after `{"kind":"..","apiVersion":"..",`. Both values are
+/// plain names.
 fn without_type_meta(item: &[u8]) -> Option<&[u8]> {
     let rest = after_text(item.strip_prefix(b"{\"kind\":\"")?)?;
     let rest = after_text(rest.strip_prefix(b",\"apiVersion\":\"")?)?;
@@ -83,7 +85,7 @@ fn after_text(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(end + 1..)
 }
 
-/// Joins items (messages without a frame) into a framed protobuf list.
+/// Joins items (messages without an envelope) into a protobuf list with an envelope.
 pub fn proto<'a>(api_version: &str, kind: &str, meta: &ListMeta, items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(4096);
     envelope::wrap_with(api_version, kind, &mut out, |out| {

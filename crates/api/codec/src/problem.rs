@@ -1,36 +1,36 @@
-//! What can be wrong with a body.
+//! Problems and errors of decoding.
 
 use std::fmt;
 
-/// What to do with unknown and duplicate fields: `fieldValidation` of the request.
+/// Treatment of unknown and duplicate fields: `fieldValidation` of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
-    /// Drop them silently.
+    /// Drops them silently.
     Ignore,
-    /// Drop them and report them, for warning headers.
+    /// Drops and reports them, for warning headers.
     #[default]
     Warn,
-    /// Report them, for the caller to refuse the request.
+    /// Reports them, so that the caller rejects the request.
     Strict,
 }
 
 impl Strictness {
-    /// True when problems are collected.
+    /// Returns whether problems are collected.
     pub fn reports(self) -> bool {
         self != Self::Ignore
     }
 }
 
-/// An unknown or duplicate field, in the words of Kubernetes: `unknown field "spec.foo"`.
+/// An unknown or duplicate field, with Kubernetes' message: `unknown field "spec.foo"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The type has no such field.
     Unknown(String),
-    /// The field stands there twice; the last one counts.
+    /// The field occurs twice; the last one counts.
     Duplicate(String),
-    /// A key of a YAML mapping stands there twice.
+    /// A key of a YAML mapping occurs twice.
     YamlDuplicate {
-        /// Line of the second one, from 1.
+        /// Line of the second occurrence, from 1.
         line: usize,
         /// The key.
         key: String,
@@ -47,16 +47,16 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why bytes are no object of the type. The texts are meant for `Status.message`.
+/// Reasons why bytes are no object of the type. The texts are meant for `Status.message`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON, YAML or protobuf at all.
+    /// The bytes are not JSON, YAML or protobuf.
     #[error("{0}")]
     Syntax(String),
-    /// A value of the wrong type.
+    /// A value has the wrong type.
     #[error("{0}")]
     Type(String),
-    /// Nested too deeply or otherwise over a bound.
+    /// The nesting or another limit is exceeded.
     #[error("{0}")]
     TooDeep(String),
 }

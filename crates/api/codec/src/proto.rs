@@ -1,4 +1,5 @@
-//! Protobuf, as gogo writes it for Kubernetes: members that are not pointers are always there, numbers ascend.
+//! Protobuf like that of gogo for Kubernetes: members that are not pointers are always written, in
+//! ascending order of numbers.
 
 mod decode;
 mod encode;
@@ -9,24 +10,26 @@ use serde_json::Value;
 
 use crate::{DecodeError, envelope};
 
-/// Reads an encoded message (without the frame); the tree is canonical and has no `kind` and `apiVersion`.
+/// Decodes a message (without its envelope). The tree is canonical and has no `kind` and
+/// `apiVersion`.
 pub fn decode(message: &'static Message, bytes: &[u8]) -> Result<Value, DecodeError> {
     decode::read_message(message, bytes, 0)
 }
 
-/// Writes the message (without the frame).
+/// Encodes the message (without an envelope).
 pub fn encode(message: &'static Message, value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     encode_to(message, value, &mut out);
     out
 }
 
-/// Writes the message at the end of `out`.
+/// Appends the encoded message to `out`.
 pub fn encode_to(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     encode::write_message(message, value, out);
 }
 
-/// Reads a framed object; `kind` and `apiVersion` are set from the frame when it has them.
+/// Decodes an object with its envelope. `kind` and `apiVersion` are taken from the envelope if it
+/// has them.
 pub fn decode_object(message: &'static Message, bytes: &[u8]) -> Result<Value, DecodeError> {
     let frame = envelope::unwrap(bytes)?;
     let mut value = decode(message, frame.raw)?;
@@ -40,7 +43,7 @@ pub fn decode_object(message: &'static Message, bytes: &[u8]) -> Result<Value, D
     Ok(value)
 }
 
-/// Writes a framed object, `kind` and `apiVersion` taken from the tree.
+/// Encodes an object with its envelope. `kind` and `apiVersion` are taken from the tree.
 pub fn encode_object(message: &'static Message, value: &Value) -> Vec<u8> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut out = Vec::with_capacity(1024);

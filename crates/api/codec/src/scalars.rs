@@ -1,11 +1,11 @@
-//! Values with a text form of their own: quantities, times, durations, base64.
+//! Scalars with a text form of their own: quantities, times, durations, base64.
 
 use api_meta::{Quantity, time};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
-/// A quantity in canonical form. What is not one is an error in the words of upstream.
+/// Returns a quantity in canonical form, or upstream's error message.
 pub(crate) fn quantity(text: &str) -> Result<String, String> {
     match text.trim().parse::<Quantity>() {
         Ok(quantity) => Ok(quantity.to_string()),
@@ -13,18 +13,18 @@ pub(crate) fn quantity(text: &str) -> Result<String, String> {
     }
 }
 
-/// A `metav1.Time` in canonical form; `None` for the zero time.
+/// Returns a `metav1.Time` in canonical form; `None` for the zero time.
 pub(crate) fn time(text: &str) -> Result<Option<String>, String> {
     instant(text).map(|at| at.map(time::format))
 }
 
-/// A `metav1.MicroTime` in canonical form; `None` for the zero time.
+/// Returns a `metav1.MicroTime` in canonical form; `None` for the zero time.
 pub(crate) fn micro_time(text: &str) -> Result<Option<String>, String> {
     instant(text).map(|at| at.map(time::format_micro))
 }
 
 fn instant(text: &str) -> Result<Option<Timestamp>, String> {
-    // Go knows year 1 as zero; RFC 3339 as Go reads it has a capital T.
+    // Go treats year 1 as zero, and its RFC 3339 requires a capital T.
     if text == "0001-01-01T00:00:00Z" {
         return Ok(None);
     }
@@ -37,7 +37,7 @@ fn instant(text: &str) -> Result<Option<Timestamp>, String> {
     }
 }
 
-/// Seconds and nanoseconds since 1970 of a canonical time.
+/// Returns seconds and nanoseconds since 1970 of a canonical time.
 pub(crate) fn unix(text: &str) -> Option<(i64, i32)> {
     let at = time::parse(text)?;
     let nanos = at.as_nanosecond();
@@ -46,13 +46,14 @@ pub(crate) fn unix(text: &str) -> Option<(i64, i32)> {
     Some((second, nano))
 }
 
-/// The canonical time of seconds and nanoseconds since 1970; `None` for the zero time and beyond the year 9999.
+/// Returns the canonical time of seconds and nanoseconds since 1970; `None` for the zero time and
+/// after the year 9999.
 pub(crate) fn from_unix(seconds: i64, nanos: i32, micro: bool) -> Option<String> {
     let at = Timestamp::new(seconds, nanos).ok()?;
     Some(if micro { time::format_micro(at) } else { time::format(at) })
 }
 
-/// Bytes of base64 text, which may have line breaks.
+/// Decodes base64 text, which may contain line breaks.
 pub(crate) fn base64_decode(text: &str) -> Result<Vec<u8>, String> {
     let decoded = if text.bytes().any(|byte| byte == b'\n' || byte == b'\r') {
         STANDARD.decode(text.replace(['\n', '\r'], ""))
@@ -68,7 +69,7 @@ pub(crate) fn base64_decode(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Base64 of bytes.
+/// Encodes bytes as base64.
 pub(crate) fn base64_encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -84,7 +85,7 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Nanoseconds of a duration as Go writes it (`1h2m3.5s`).
+/// Parses a duration in Go's form (`1h2m3.5s`) to nanoseconds.
 pub(crate) fn duration(text: &str) -> Result<i64, String> {
     parse_duration(text).ok_or_else(|| format!("time: invalid duration {text:?}"))
 }
@@ -125,7 +126,7 @@ fn scaled(number: &str, factor: i128) -> Option<i128> {
     Some(total)
 }
 
-/// A duration as Go writes it.
+/// Formats a duration like Go.
 pub(crate) fn format_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let n = nanos.unsigned_abs();

@@ -2,7 +2,7 @@
 
 use crate::proto::wire::{write_bytes, write_nested};
 
-/// A JSON watch event with its newline. `object` is a whole JSON object.
+/// Returns a JSON watch event with its newline. `object` is a complete JSON object.
 pub fn json_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.len() + event.len() + 24);
     out.extend_from_slice(b"{\"type\":\"");
@@ -13,7 +13,8 @@ pub fn json_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A protobuf watch event (`metav1.WatchEvent`) after its length in four bytes. `object` is a framed object.
+/// Returns a protobuf watch event (`metav1.WatchEvent`) after its length in four bytes. `object` is
+/// an object with its envelope.
 pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.len() + event.len() + 24);
     out.extend_from_slice(&[0; 4]);

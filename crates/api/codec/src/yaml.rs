@@ -1,8 +1,9 @@
-//! YAML in and out.
+//! Decodes YAML.
 //!
-//! YAML becomes a tree first and is then checked like JSON. Aliases are bounded by the parser's repetition limit, nesting
-//! by its recursion limit, and several documents in one body are an error. The parser's time grows with the nesting times
-//! the length, and it looks at the limit last: what could take long is refused before it begins.
+//! YAML is first parsed to a tree, which is then checked like JSON. Aliases are limited by the
+//! parser's repetition limit and nesting by its recursion limit. Several documents in one body are
+//! an error. The parser's time grows with nesting times length, and it checks the limit last, so
+//! input that could take long is rejected beforehand.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,12 +21,12 @@ use plain::{Plain, plain};
 
 pub use write::encode;
 
-/// Duplicate keys that are reported.
+/// Maximum number of reported duplicate keys.
 const MAX_DUPLICATES: usize = 20;
-/// Brackets times bytes that the parser may be given; takes it about a second.
+/// Maximum product of brackets and bytes passed to the parser, which takes about 1 s for it.
 const MAX_WORK: usize = 1 << 30;
 
-/// Reads a YAML body as an object of the type; the tree is canonical.
+/// Decodes a YAML body as an object of the type, in canonical form.
 pub fn decode(
     message: &'static Message,
     bytes: &[u8],
@@ -40,7 +41,7 @@ pub fn decode(
     Ok((value, problems))
 }
 
-/// Reads YAML without a type, with the keys that stand there twice.
+/// Parses YAML without a type. Returns duplicate keys too.
 pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
     if let Some(read) = parse_json(bytes) {
         return read.map(|value| (value, Vec::new()));
@@ -59,7 +60,8 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
     Ok((value, problems))
 }
 
-/// JSON is YAML too, and read as JSON it costs a fraction. None: it is no JSON, or has keys twice.
+/// Parses YAML that is also JSON, at a fraction of the cost. Returns `None` if it is not JSON, or
+/// has duplicate keys.
 fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if !matches!(first, b'{' | b'[') {
@@ -77,13 +79,14 @@ fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
     }
 }
 
-/// Brackets that may open something: nothing nests deeper.
+/// Returns the number of opening brackets, an upper bound of the nesting.
 fn brackets(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count()
 }
 
-/// Gives duplicates their lines. The parser tells lines only with errors, so that a key without a place in the text costs
-/// another pass: one, for the first of them. More would let a client have a document read many times.
+/// Adds line numbers to duplicate keys. The parser reports lines only with errors, so a key without
+/// an offset in the text costs another pass. Only the first one is located, because otherwise a
+/// client could have a document parsed many times.
 fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
     let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
     let again = keys.iter().position(|duplicate| duplicate.offset.is_none());
@@ -95,7 +98,7 @@ fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
     located.collect()
 }
 
-/// Reads again up to the duplicate of that index.
+/// Parses again up to the duplicate with that index and returns its line.
 fn line_of_duplicate(text: &str, index: usize) -> usize {
     let keys = RefCell::new(Vec::new());
     let seed = Node { text, duplicates: &keys, stop_at: Some(index) };
@@ -103,10 +106,10 @@ fn line_of_duplicate(text: &str, index: usize) -> usize {
     error.and_then(|error| error.location()).map_or(0, |location| location.line())
 }
 
-/// A key that its map has already.
+/// A key that its map already has.
 struct Duplicate {
     key: String,
-    /// Where it stands in the text, if the parser hands out a part of the text.
+    /// Offset in the text, if the parser returned a slice of the text.
     offset: Option<usize>,
 }
 
@@ -118,10 +121,10 @@ fn syntax(error: serde_yaml::Error) -> DecodeError {
     DecodeError::Syntax(format!("error converting YAML to JSON: yaml: {text}"))
 }
 
-/// Reads any node into a JSON tree; keys become text as they do upstream.
+/// Deserializes any node into a JSON tree. Keys become text, as upstream.
 #[derive(Clone, Copy)]
 struct Node<'a> {
-    /// The document, to tell plain words from quoted ones; empty for JSON.
+    /// The document, to distinguish plain words from quoted ones; empty for JSON.
     text: &'a str,
     duplicates: &'a RefCell<Vec<Duplicate>>,
     stop_at: Option<usize>,
@@ -199,7 +202,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// Reads a key and notes when it is there already.
+/// Deserializes a key and records duplicates.
 struct Key<'a> {
     node: Node<'a>,
     map: &'a Map<String, Value>,

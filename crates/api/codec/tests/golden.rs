@@ -1,4 +1,4 @@
-//! Every recorded object becomes each of its other encodings, byte for byte.
+//! Converts every recorded object to each of its other encodings, byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn folder() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// JSON text without the white space between tokens, in the order in which it stands.
+/// Removes white space between tokens of JSON text.
 fn compact(text: &str) -> String {
     let (mut out, mut inside, mut escaped) = (String::new(), false, false);
     for c in text.chars() {
@@ -27,7 +27,7 @@ fn compact(text: &str) -> String {
     out
 }
 
-/// The message of a file such as `apps.v1.Deployment`.
+/// Returns the message of a file such as `apps.v1.Deployment`.
 fn message(stem: &str) -> Option<&'static Message> {
     let (rest, kind) = stem.rsplit_once('.')?;
     let (group, version) = rest.rsplit_once('.')?;

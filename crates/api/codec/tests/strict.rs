@@ -1,4 +1,4 @@
-//! What is said about bodies that do not fit their type.
+//! Messages about bodies that do not match their type.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use api_codec::{DecodeError, Strictness, json, proto, yaml};
@@ -96,7 +96,7 @@ fn hostile_bodies_are_refused() {
         assert!(proto::decode(config_map(), bytes).is_err(), "{bytes:?}");
     }
     assert!(proto::decode_object(config_map(), b"{}").is_err());
-    // A schema within itself, very often.
+    // A deeply nested schema.
     let crd = message("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
     let mut nested = Vec::new();
     for _ in 0..2000 {

@@ -1,7 +1,8 @@
-//! The schema-directed reader: one pass from any serde source to a canonical tree.
+//! Schema-directed decoder: one pass from any serde source to a canonical tree.
 //!
-//! The same visitors read JSON text and trees (YAML, results of patches). Problems are collected in the order of the
-//! document. The first value of a wrong type ends the reading, in the words of Go's decoder.
+//! The same visitors read JSON text and trees (YAML, results of patches). Problems are collected in
+//! the order of the document. The first value of a wrong type ends the decoding, with the message
+//! of Go's decoder.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,10 +14,10 @@ use serde_json::{Map, Number, Value};
 
 use crate::{DecodeError, Problem, Strictness, canonical, scalars};
 
-/// The most problems that are collected.
+/// Maximum number of collected problems.
 const MAX_PROBLEMS: usize = 1000;
 
-/// Reads one object.
+/// Decodes one object.
 pub(super) fn decode<'de, D>(
     message: &'static Message,
     source: D,
@@ -47,15 +48,15 @@ fn plain(text: &str) -> DecodeError {
 struct Context {
     reports: bool,
     problems: RefCell<Vec<Problem>>,
-    /// Paths of unknown fields that were reported.
+    /// Paths of unknown fields that were already reported.
     unknown: RefCell<HashSet<String>>,
     error: RefCell<Option<DecodeError>>,
-    /// `spec.containers[0].name` of the value being read.
+    /// Path of the current value, such as `spec.containers[0].name`.
     path: RefCell<String>,
 }
 
 impl Context {
-    /// Runs with a member appended to the path.
+    /// Calls `run` with a member appended to the path.
     fn member<T>(&self, name: &str, run: impl FnOnce() -> T) -> T {
         let before = self.path.borrow().len();
         if before > 0 {
@@ -70,7 +71,7 @@ impl Context {
     fn element<T>(&self, index: usize, run: impl FnOnce() -> T) -> T {
         use fmt::Write as _;
         let before = self.path.borrow().len();
-        // Writing to a String cannot fail.
+        // Writing to a String can't fail.
         let _ = write!(self.path.borrow_mut(), "[{index}]");
         let result = run();
         self.path.borrow_mut().truncate(before);
@@ -92,7 +93,7 @@ impl Context {
         E::custom("refused")
     }
 
-    /// The path without indexes, as Go names fields.
+    /// Returns the path without indexes, as Go names fields.
     fn go_path(&self) -> String {
         let mut inside = false;
         let path = self.path.borrow();
@@ -105,7 +106,7 @@ impl Context {
     }
 }
 
-/// Reads a message.
+/// Decodes a message.
 #[derive(Clone, Copy)]
 struct MessageSeed<'a> {
     message: &'static Message,
@@ -113,7 +114,7 @@ struct MessageSeed<'a> {
     context: &'a Context,
 }
 
-/// Reads a value of a type.
+/// Decodes a value of a type.
 #[derive(Clone, Copy)]
 struct TypeSeed<'a> {
     ty: &'static Type,
@@ -148,7 +149,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     }
 }
 
-/// `json: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
+/// Returns Go's error `json: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
 fn mismatch<E: serde::de::Error>(context: &Context, owner: Option<&Message>, what: &str, ty: &str) -> E {
     let target = match owner {
         Some(owner) => format!("struct field {}.{}", owner.short_name(), context.go_path()),
@@ -173,7 +174,7 @@ fn go_type(ty: &Type) -> String {
     }
 }
 
-/// Package and name: `v1.Pod`.
+/// Returns package and name, such as `v1.Pod`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
     let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -201,7 +202,7 @@ impl TypeSeed<'_> {
         }
     }
 
-    /// The zero value that null stands for inside lists and maps.
+    /// Returns the zero value that null means inside lists and maps.
     fn zero(&self) -> Value {
         canonical::zero(self.ty).unwrap_or(Value::Null)
     }
@@ -320,7 +321,8 @@ impl MessageSeed<'_> {
         }
     }
 
-    /// The field of a struct that is `Schema` or a list in one of the schema unions.
+    /// Returns the type of the field with this number: in the schema unions, of the schema or of
+    /// the list.
     fn part(&self, number: u32) -> Option<&'static Type> {
         self.message.field_by_number(number).map(|field| &field.ty)
     }
@@ -350,7 +352,7 @@ impl MessageSeed<'_> {
     }
 }
 
-/// Reads a key of a struct and finds its field; unknown ones are reported once.
+/// Decodes a key of a struct and finds its field. An unknown key is reported once.
 struct KeySeed<'a>(MessageSeed<'a>);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {

@@ -1,4 +1,4 @@
-//! The schema-directed writer: members in the order of the Go struct, straight into a buffer.
+//! Schema-directed encoder: writes members in the order of the Go struct, directly into a buffer.
 
 use api_schema::{Field, Message, Omit, Shape, Type};
 use serde_json::{Map, Value};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 use super::text::{write_string, write_value};
 use crate::{canonical, scalars};
 
-/// Writes the object as Go would.
+/// Encodes the object like Go.
 pub fn encode(message: &'static Message, value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     encode_to(message, value, &mut out);
     out
 }
 
-/// Writes the object as Go would, at the end of `out`.
+/// Appends the encoded object to `out`, like Go.
 pub fn encode_to(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     write_message(message, value, out);
 }

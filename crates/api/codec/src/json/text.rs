@@ -1,4 +1,4 @@
-//! JSON text as Go's encoder writes it: `<`, `>` and `&` escaped, whole floats without a fraction.
+//! JSON text like that of Go's encoder: `<`, `>` and `&` escaped, whole floats without a fraction.
 
 use serde_json::{Number, Value};
 
@@ -38,7 +38,7 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
 /// Writes a number.
 pub(super) fn write_number(number: &Number, out: &mut Vec<u8>) {
     use std::io::Write as _;
-    // Writing to a Vec cannot fail.
+    // Writing to a Vec can't fail.
     let _ = if let Some(n) = number.as_i64() {
         write!(out, "{n}")
     } else if let Some(n) = number.as_u64() {
@@ -49,7 +49,8 @@ pub(super) fn write_number(number: &Number, out: &mut Vec<u8>) {
     };
 }
 
-/// Go writes at least two digits of exponent, with its sign when positive: `1e+21`, `1e-07`, cleaned up to `1e-7`.
+/// Writes an exponent like Go: at least two digits, with a sign if positive (`1e+21`); `1e-07` is
+/// shortened to `1e-7`.
 fn write_exponent(n: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
     use std::io::Write as _;
     let text = format!("{n:e}");
@@ -59,7 +60,7 @@ fn write_exponent(n: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
     }
 }
 
-/// Writes a string with quotes.
+/// Writes a string in quotes.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();

@@ -1,4 +1,5 @@
-//! The reader. Unknown numbers are passed over, nesting is bounded, later values replace earlier ones.
+//! Protobuf decoder. Unknown numbers are skipped, nesting is limited, and later values replace
+//! earlier ones.
 
 use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Number, Value};
@@ -6,10 +7,10 @@ use serde_json::{Map, Number, Value};
 use super::wire::{Reader, Wire};
 use crate::{DecodeError, canonical, scalars};
 
-/// How deeply messages may nest. JSON text has the same bound.
+/// Maximum depth of nested messages, as for JSON.
 const MAX_DEPTH: u8 = 100;
 
-/// Reads a message into a canonical tree.
+/// Decodes a message into a canonical tree.
 pub(super) fn read_message(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Value, DecodeError> {
     if depth > MAX_DEPTH {
         return Err(DecodeError::TooDeep("exceeded max depth".to_owned()));
@@ -107,7 +108,7 @@ fn wrong_wire(field: &Field) -> DecodeError {
     DecodeError::Type(format!("proto: wrong wireType for field {}", field.json))
 }
 
-/// Text, invalid UTF-8 replaced as in JSON.
+/// Decodes text. Invalid UTF-8 is replaced, as for JSON.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -131,7 +132,7 @@ fn read_value(field: &'static Field, ty: &'static Type, wire: Wire<'_>, depth: u
     })
 }
 
-/// Whole numbers are integers in a tree, as they are in JSON.
+/// Decodes a double. Whole numbers become integers in the tree, as in JSON.
 fn double(n: f64) -> Value {
     if n.fract() == 0.0 && n.abs() < 9e15 {
         return Value::from(n as i64);
@@ -178,7 +179,7 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
     })
 }
 
-/// What the fields of a special message hold, by kind of value.
+/// Fields of a message with a special shape, by type of value.
 #[derive(Default)]
 struct Parts<'a> {
     any: bool,

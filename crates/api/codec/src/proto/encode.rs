@@ -1,4 +1,5 @@
-//! The writer. As gogo's: what is no pointer is always written, even when zero; numbers ascend; map keys are sorted.
+//! Protobuf encoder. Like gogo, it always writes members that are not pointers, even if zero, in
+//! ascending order of numbers and with sorted map keys.
 
 use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Value};
@@ -6,7 +7,7 @@ use serde_json::{Map, Value};
 use super::wire::{write_bytes, write_int, write_nested, write_tag, write_varint};
 use crate::{json, scalars};
 
-/// Writes the message at the end of `out`.
+/// Appends the encoded message to `out`.
 pub(super) fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     match message.shape {
         Shape::Struct => match value {
@@ -36,7 +37,7 @@ fn write_field(field: &'static Field, value: &Value, out: &mut Vec<u8>) {
     write_value(field.number, &field.ty, value, out);
 }
 
-/// True when nothing at all is written for null: pointers, lists, maps, bytes and named lists.
+/// Returns whether nothing is written for null: pointers, lists, maps, bytes and named lists.
 fn is_nullable(field: &'static Field) -> bool {
     match field.ty {
         Type::List(_) | Type::Map(_) | Type::Bytes => true,
@@ -137,7 +138,7 @@ fn write_part(message: &'static Message, number: u32, map: Option<&Map<String, V
     }
 }
 
-/// JSON as bytes; the object is written as it is, without Go's escapes.
+/// Writes JSON as bytes, without Go's escapes.
 fn write_raw(value: &Value, out: &mut Vec<u8>) {
     if !value.is_null() {
         write_nested(1, out, |out| json::write_value(value, out));

@@ -1,19 +1,19 @@
-//! The protobuf wire format: varints, tags and length-delimited parts, bounded and without panics.
+//! Protobuf wire format: varints, tags and length-delimited fields, with limits and without panics.
 
 use crate::DecodeError;
 
-/// How a value is written.
+/// A value on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32(u32),
-    /// A group, which no Kubernetes type has; passed over.
+    /// A group, which no Kubernetes type has; skipped.
     Group,
 }
 
-/// Walks over the fields of a message.
+/// Iterates over the fields of a message.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field, `None` at the end.
+    /// Returns the next field, or `None` at the end.
     pub(crate) fn field(&mut self) -> Result<Option<(u32, Wire<'a>)>, DecodeError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
 /// Writes a varint.
 pub fn write_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
-        // The mask keeps seven bits.
+        // The mask limits the value to seven bits.
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
@@ -138,7 +138,7 @@ pub fn write_int(number: u32, value: u64, out: &mut Vec<u8>) {
     write_varint(value, out);
 }
 
-/// Writes a length-delimited field whose content `body` appends; the length is put in front afterwards.
+/// Writes a length-delimited field whose content `body` appends. The length is inserted afterwards.
 pub fn write_nested(number: u32, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     write_tag(number, 2, out);
     let start = out.len();

@@ -1,9 +1,11 @@
-//! Plain words that mean more in YAML 1.1 than in the parser's YAML 1.2: `yes`, `off`, `0644`.
+//! Plain words with a special meaning in YAML 1.1 but not in the parser's YAML 1.2: `yes`, `off`,
+//! `0644`.
 //!
-//! The parser hands out a text that stands in the document as it is by reference, so what stands before it tells whether
-//! it is quoted. Rejected: a second pass over the document, which has to know all of YAML's forms again.
+//! The parser returns text that is a literal part of the document by reference. So the character
+//! before it tells whether it is quoted. Rejected: a second pass over the document, which would
+//! need another YAML parser.
 
-/// What a word means.
+/// Meaning of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plain {
     Bool(bool),
@@ -11,7 +13,7 @@ pub(super) enum Plain {
     Text,
 }
 
-/// The meaning of `value`, which is a part of `text`.
+/// Returns the meaning of `value`, which is a slice of `text`.
 pub(super) fn plain(text: &str, value: &str) -> Plain {
     let meaning = match value {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Plain::Bool(true),
@@ -26,13 +28,14 @@ fn octal(value: &str) -> Option<i64> {
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| i64::from_str_radix(digits, 8).ok())?
 }
 
-/// Returns where `value` stands in `text`, if it is a part of it.
+/// Returns the offset of `value` in `text`, if it is a slice of it.
 pub(super) fn offset(text: &str, value: &str) -> Option<usize> {
     let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
     start.checked_add(value.len()).is_some_and(|end| end <= text.len()).then_some(start)
 }
 
-/// Text from elsewhere (no document, or a copy) counts as quoted.
+/// Returns whether a value is quoted. Text from elsewhere (no document, or a copy) counts as
+/// quoted.
 fn is_quoted(text: &str, value: &str) -> bool {
     let Some(start) = offset(text, value) else { return true };
     let before = start.checked_sub(1).and_then(|at| text.as_bytes().get(at));

@@ -1,11 +1,11 @@
-//! Trees as YAML that both YAML 1.1 and 1.2 read as it is meant.
+//! Encodes trees as YAML that has the same meaning in YAML 1.1 and 1.2.
 //!
-//! The library's writer knows 1.2 only: it leaves `yes` and `0644` without quotes, which Go's reader takes for a boolean
-//! and a number.
+//! The library's writer only supports 1.2: it leaves `yes` and `0644` unquoted, which Go's reader
+//! interprets as a boolean and a number.
 
 use serde_json::Value;
 
-/// Writes a tree as YAML: keys in the tree's order, lists at the depth of their key.
+/// Encodes a tree: keys in the tree's order, lists at the indentation of their key.
 pub fn encode(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -16,12 +16,12 @@ pub fn encode(value: &Value) -> String {
     out
 }
 
-/// A map or list that is not empty, at the start of a line.
+/// Writes a non-empty map or list at the start of a line.
 fn block(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(map) => {
             for (index, (key, member)) in map.iter().enumerate() {
-                // The first line of a map inside a list follows the list's dash.
+                // The first line of a map in a list follows the list's dash.
                 if index > 0 || !out.ends_with("- ") {
                     indent(out, depth);
                 }
@@ -63,7 +63,7 @@ fn indent(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// A value that fits on a line, or a text in lines.
+/// Writes a value on the same line, or a text as a block.
 fn leaf(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Null => out.push_str("null"),
@@ -87,7 +87,7 @@ fn text(out: &mut String, value: &str, lines_at: Option<usize>) {
     }
 }
 
-/// A JSON string is a quoted YAML string, once what YAML calls unprintable is escaped too.
+/// Writes a quoted string: JSON's form, with YAML's unprintable characters escaped too.
 fn quoted(out: &mut String, value: &str) {
     for c in Value::from(value).to_string().chars() {
         if c == '\t' || is_printable(c) {
@@ -98,7 +98,7 @@ fn quoted(out: &mut String, value: &str) {
     }
 }
 
-/// Whether a text can stand as lines below its key: nothing that the block form would lose.
+/// Returns whether a text can be written as a block without losing anything.
 fn fits_lines(value: &str) -> bool {
     let body = value.strip_suffix('\n').unwrap_or(value);
     body.contains('\n')
@@ -119,12 +119,13 @@ fn lines(out: &mut String, value: &str, depth: usize) {
     }
 }
 
-/// What neither version of YAML calls a line break or an unprintable character.
+/// Returns whether a character is printable and no line break in both versions of YAML.
 fn is_printable(c: char) -> bool {
     c == '\t' || (!c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'))
 }
 
-/// Words that need no quotes: names, paths and sentences without signs of YAML, that are no other value.
+/// Returns whether a text needs no quotes: names, paths and sentences without YAML syntax that
+/// can't be mistaken for another value.
 fn is_plain(value: &str) -> bool {
     let mut chars = value.chars();
     let Some(first) = chars.next() else { return false };
@@ -136,7 +137,7 @@ fn is_plain(value: &str) -> bool {
     starts && chars.all(goes_on) && !value.ends_with([' ', ':']) && !value.contains(": ") && !is_other_value(value)
 }
 
-/// Texts that a reader takes for null, a boolean or a number.
+/// Returns whether a reader would interpret the text as null, a boolean or a number.
 fn is_other_value(value: &str) -> bool {
     const WORDS: [&str; 11] = ["y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"];
     let lower = value.to_ascii_lowercase();
