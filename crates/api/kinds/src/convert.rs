@@ -1,13 +1,14 @@
-//! Objects between the versions of one kind.
+//! Converts objects between the versions of a kind.
 //!
-//! Most versions of a kind differ in name only. Two do not: events (core and events.k8s.io, stored as core) and
-//! autoscalers (v1 and v2, stored as v2; what v1 cannot say is kept in annotations).
+//! Most versions of a kind differ in name only. Two kinds differ in content: events (core and
+//! events.k8s.io, stored as core) and autoscalers (v1 and v2, stored as v2; fields that v1 lacks
+//! are kept in annotations).
 
 use serde_json::{Map, Value, json};
 
 use crate::Resource;
 
-/// Turns an object of one version into another (`apps/v1`); `apiVersion` is set to the target.
+/// Converts an object to another version (`apps/v1`) and sets `apiVersion`.
 pub fn convert(resource: &Resource, object: &mut Value, target: &str) {
     let source = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
     let Value::Object(map) = object else { return };
@@ -61,7 +62,7 @@ fn put(map: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
     }
 }
 
-/// Takes an annotation that holds JSON.
+/// Removes an annotation and parses its JSON.
 fn annotation(map: &mut Map<String, Value>, name: &str) -> Option<Value> {
     let annotations = members(members(map, "metadata")?, "annotations")?;
     let text = annotations.remove(name)?;
@@ -137,7 +138,7 @@ fn to_v1(map: &mut Map<String, Value>) {
     }
 }
 
-/// The first CPU utilisation of a list of metrics, and the other metrics.
+/// Splits a list of metrics into the first CPU utilisation and the others.
 fn split_cpu(metrics: Option<Value>, pointer: &str) -> (Option<Value>, Vec<Value>) {
     let Some(Value::Array(mut list)) = metrics else { return (None, Vec::new()) };
     let is_cpu = |metric: &Value| {

@@ -1,8 +1,8 @@
 //! The table of kinds: one row for each resource and version that the server knows.
 //!
-//! Routes, discovery, codecs, storage keys, printing and authorisation are driven by these rows; adding a kind is one
-//! row in `data/`. What cannot be data (a field selector's computed value, two versions of one stored object) stands
-//! beside it as pure functions.
+//! Routes, discovery, codecs, storage keys, printing and authorization are driven by these rows.
+//! Adding a kind takes one row in `data/`. Pure functions beside it implement everything that can't
+//! be data, such as a field selector's computed value or two versions of one stored object.
 
 mod convert;
 mod load;

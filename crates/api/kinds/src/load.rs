@@ -1,8 +1,9 @@
-//! Reads the data file, once.
+//! Parses the data file, once.
 //!
-//! Lines are words: `group NAME VERSION..` in the order of discovery, `resource GROUP VERSION KIND PLURAL SINGULAR SCOPE
-//! MESSAGE NAME=VALUES..`, and below a resource its subresources as ` NAME GROUP VERSION KIND MESSAGE VERBS`. A dash is an
-//! empty word. A malformed line is a bug that the tests catch.
+//! Lines consist of words: `group NAME VERSION..` in the order of discovery, `resource GROUP
+//! VERSION KIND PLURAL SINGULAR SCOPE MESSAGE NAME=VALUES..`, and below a resource its subresources
+//! as ` NAME GROUP VERSION KIND MESSAGE VERBS`. A dash is an empty word. A malformed line is a bug
+//! that the tests detect.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -92,12 +93,14 @@ fn resource(line: &'static str) -> Option<Resource> {
     })
 }
 
-/// Beta versions are off by default since v1.24, and none of the older ones is left.
+/// Returns whether a version is stable. Beta versions are disabled by default since v1.24, and none
+/// of the older ones is left.
 fn is_stable(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The message of the stored version, in the same proto package but for the version.
+/// Returns the message of the stored version, which is in the same proto package except for the
+/// version.
 fn stored(group: &str, kind: &str, api_version: &str) -> Option<&'static Message> {
     let (stored_group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let package = match stored_group {
@@ -108,7 +111,7 @@ fn stored(group: &str, kind: &str, api_version: &str) -> Option<&'static Message
     message_of(&format!("{package}.{version}.{kind}"))
 }
 
-/// A message by its name without what the proto packages share.
+/// Returns a message by its name without the common prefix of the proto packages.
 fn message_of(short: &str) -> Option<&'static Message> {
     let prefixes = ["k8s.io.api.", "k8s.io.apiextensions_apiserver.pkg.apis.", "k8s.io.kube_aggregator.pkg.apis."];
     prefixes.iter().find_map(|prefix| schema().message(&format!("{prefix}{short}")))
@@ -127,27 +130,27 @@ fn subresource(line: &'static str) -> Option<Subresource> {
     })
 }
 
-/// All rows, served or not, in the order of discovery.
+/// Returns all resources, served or not, in the order of discovery.
 pub fn resources() -> &'static [Resource] {
     &TABLE.resources
 }
 
-/// The rows that v1.36 serves by default.
+/// Returns the resources that v1.36 serves by default.
 pub fn served() -> impl Iterator<Item = &'static Resource> {
     resources().iter().filter(|resource| resource.served)
 }
 
-/// Groups in the order of discovery, core first.
+/// Returns the groups in the order of discovery, core first.
 pub fn groups() -> &'static [Group] {
     &TABLE.groups
 }
 
-/// The row of a resource, served or not.
+/// Returns a resource by its plural name, served or not.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     lookup(&TABLE.by_plural, group, version, plural)
 }
 
-/// The row of a kind, served or not.
+/// Returns a resource by its kind, served or not.
 pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
     lookup(&TABLE.by_kind, group, version, kind)
 }

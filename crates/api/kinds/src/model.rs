@@ -1,17 +1,17 @@
-//! The types of the table.
+//! Types of the table.
 
 use api_schema::Message;
 
-/// A resource in one version.
+/// A resource in one version (REST mapping).
 #[derive(Debug)]
 pub struct Resource {
-    /// API group, empty for core.
+    /// API group; empty for core.
     pub group: &'static str,
     /// Version.
     pub version: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Kind of a list of them.
+    /// Kind of its list.
     pub list_kind: &'static str,
     /// Name in paths.
     pub plural: &'static str,
@@ -21,51 +21,52 @@ pub struct Resource {
     pub short_names: Vec<&'static str>,
     /// Categories, such as `all`.
     pub categories: Vec<&'static str>,
-    /// True when objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Verbs as discovery lists them.
+    /// Verbs in the order of discovery.
     pub verbs: Vec<&'static str>,
     /// Schema of the object.
     pub message: &'static Message,
     /// Subresources.
     pub subresources: Vec<Subresource>,
-    /// Fields that field selectors may name, `metadata.name` and `metadata.namespace` included.
+    /// Fields for field selectors, including `metadata.name` and `metadata.namespace`.
     pub selectable_fields: Vec<&'static str>,
-    /// How and where objects are stored; `None` for reviews and other kinds that are only answered.
+    /// Storage of the objects; `None` for reviews and other kinds that are not stored.
     pub storage: Option<Storage>,
-    /// True when v1.36 serves this version without being asked (stable, or beta on by default).
+    /// Whether v1.36 serves this version by default (stable, or beta enabled by default).
     pub served: bool,
 }
 
 impl Resource {
-    /// `group/version`, or the version alone for core.
+    /// Returns `group/version`, or the version alone for core.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`, or the plural alone for core: `GroupResource` as texts name it.
+    /// Returns `plural.group`, or the plural alone for core, like upstream's `GroupResource`.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// True when the verb is served.
+    /// Returns whether the resource supports a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
 
-    /// The subresource of that name.
+    /// Returns the subresource with that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 }
 
-/// How a resource is stored.
+/// Storage of a resource.
 #[derive(Debug)]
 pub struct Storage {
-    /// What follows the server's prefix (`/registry`): `/pods`, `/services/specs`, `/apiregistration.k8s.io/apiservices`.
-    /// The object's key appends `/NAMESPACE/NAME` or `/NAME`.
+    /// Path below the server's prefix (`/registry`): `/pods`, `/services/specs`,
+    /// `/apiregistration.k8s.io/apiservices`. An object's key appends `/NAMESPACE/NAME` or `/NAME`.
     pub prefix: &'static str,
-    /// Group and version in which objects are written (`apps/v1`), which may be another than the served one.
+    /// Group and version in which objects are stored (`apps/v1`), which may differ from the served
+    /// one.
     pub api_version: &'static str,
     /// Schema of the stored version.
     pub message: &'static Message,
@@ -74,33 +75,33 @@ pub struct Storage {
 /// A subresource.
 #[derive(Debug)]
 pub struct Subresource {
-    /// Name after the slash: `status`.
+    /// Name in the path, such as `status`.
     pub name: &'static str,
     /// Group of its kind.
     pub group: &'static str,
     /// Version of its kind.
     pub version: &'static str,
-    /// Kind of its body: `Scale`.
+    /// Kind of its body, such as `Scale`.
     pub kind: &'static str,
-    /// Verbs as discovery lists them.
+    /// Verbs in the order of discovery.
     pub verbs: Vec<&'static str>,
-    /// Schema of its body, where it has one.
+    /// Schema of its body, if it has one.
     pub message: Option<&'static Message>,
 }
 
 /// An API group.
 #[derive(Debug)]
 pub struct Group {
-    /// Name, empty for core.
+    /// Name; empty for core.
     pub name: &'static str,
-    /// Versions that are served by default, preferred first.
+    /// Versions served by default, the preferred one first.
     pub versions: Vec<&'static str>,
 }
 
 /// A group and version as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupVersion {
-    /// Group, empty for core.
+    /// API group; empty for core.
     pub group: &'static str,
     /// Version.
     pub version: &'static str,

@@ -1,4 +1,4 @@
-//! What field selectors see of an object.
+//! Values for field selectors.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::Resource;
 
-/// The value of a selectable field as text; what is absent is the zero value of its type (`""`, `false`, `0`).
+/// Returns the value of a selectable field as text. An absent field has the zero value of its type
+/// (`""`, `false`, `0`).
 pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str) -> Cow<'a, str> {
     match (resource.kind, field) {
         ("Event", "source") => at(object, "source.component").unwrap_or_else(|| text(object, "reportingComponent")),
@@ -54,7 +55,7 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The refusal of a field that is not selectable, in the words of the server; `None` when it is.
+/// Returns upstream's error for a field that is not selectable; `None` if it is.
 pub fn unsupported_field(resource: &Resource, field: &str) -> Option<String> {
     if resource.selectable_fields.contains(&field) || (field == "spec.host" && resource.kind == "Pod") {
         return None;
