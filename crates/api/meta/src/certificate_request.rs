@@ -1,9 +1,10 @@
 //! The only reader of PKCS#10 certificate requests (RFC 2986) in the workspace.
 //!
-//! Admission, validation and the signer decide over the same [`CertificateRequest`]. A second reader could disagree with
-//! this one about which PEM block or which attribute counts, and then a request other than the approved one is signed.
-//! For the same reason everything ambiguous is an error: text around the PEM block, bytes behind the DER, two extension
-//! requests, string types that other readers decode differently.
+//! Admission, validation and the signer decide by the same [`CertificateRequest`]. A second parser
+//! could disagree with this one about which PEM block or which attribute counts, and a request
+//! other than the approved one would be signed. For the same reason everything ambiguous is an
+//! error: text around the PEM block, bytes after the DER, two extension requests, string types that
+//! other parsers decode differently.
 
 mod signers;
 
@@ -23,13 +24,13 @@ use x509_parser::prelude::{FromDer, X509Name};
 const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
 const END: &str = "-----END CERTIFICATE REQUEST-----";
 
-/// A reason why a certificate request is refused.
+/// Reasons for rejecting a certificate request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The text is not one PEM block of the right type.
+    /// The text is not a single PEM block of the right type.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     BlockType,
-    /// Something stands before or after the block, or in its headers, or the base64 is broken.
+    /// There is text before or after the block or in its headers, or the base64 is invalid.
     #[error("must be exactly one CERTIFICATE REQUEST PEM block without headers or other text")]
     Block,
     /// The block is not a PKCS#10 request.
@@ -38,32 +39,32 @@ pub enum RequestError {
     /// Bytes follow the request inside the block.
     #[error("trailing data after the certificate request")]
     TrailingData,
-    /// An attribute of the subject is not a string that all readers decode alike.
+    /// An attribute of the subject is not a string that all parsers decode alike.
     #[error("the subject contains a value that is not a UTF-8, printable, IA5 or numeric string")]
     SubjectValue,
-    /// More than one extension request or more than one subjectAltName extension.
+    /// There is more than one extension request or subjectAltName extension.
     #[error("requested extensions must be given once")]
     DuplicateExtensions,
-    /// The subjectAltName extension can't be read.
+    /// The subjectAltName extension is malformed.
     #[error("the subjectAltName extension is malformed")]
     SubjectAltName,
-    /// The signature is not made by the key of the request.
+    /// The signature does not match the key of the request.
     #[error("the signature does not match the public key")]
     Signature,
-    /// The signature's algorithm is unknown, so it can't be checked.
+    /// The signature's algorithm is unknown, so it can't be verified.
     #[error("the signature's algorithm is not supported")]
     SignatureAlgorithm,
-    /// The request is not one that its signer signs; the text says which rule it breaks.
+    /// The signer does not sign such requests. The text names the violated rule.
     #[error("{0}")]
     Rule(&'static str),
 }
 
-/// A certificate request that was read from its first to its last byte.
+/// A certificate request that was parsed completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The common name; the last one if there are several, as Go's `crypto/x509` has it.
+    /// The common name; the last one if there are several, as in Go's `crypto/x509`.
     pub common_name: String,
-    /// All organisations in order, also those that share a relative distinguished name.
+    /// All organisations in order, including those that share a relative distinguished name.
     pub organizations: Vec<String>,
     /// All subject attributes in order: dotted object identifier and value.
     pub subject: Vec<(String, String)>,
@@ -77,24 +78,23 @@ pub struct CertificateRequest {
     pub uris: Vec<String>,
     /// The number of subject alternative names of any other type.
     pub other_names: usize,
-    /// The `Name` of the subject, DER.
+    /// DER of the subject's `Name`.
     pub subject_der: Vec<u8>,
-    /// The `SubjectPublicKeyInfo`, DER.
+    /// DER of the `SubjectPublicKeyInfo`.
     pub public_key_der: Vec<u8>,
     der: Vec<u8>,
 }
 
 impl CertificateRequest {
-    /// Reads a request from PEM.
+    /// Parses a request from PEM.
     ///
     /// # Errors
-    /// The text is anything but one block from its first byte to its last (white space may follow), or the block is
-    /// not one request.
+    /// The text is not exactly one block (white space may follow), or the block is not one request.
     pub fn from_pem(pem: &[u8]) -> Result<Self, RequestError> {
         Self::from_der(decode_block(pem)?)
     }
 
-    /// Reads a request from DER.
+    /// Parses a request from DER.
     ///
     /// # Errors
     /// The bytes are not exactly one request, or it is ambiguous.
@@ -123,15 +123,16 @@ impl CertificateRequest {
         Ok(request)
     }
 
-    /// Returns the DER that was read: the bytes to sign from.
+    /// Returns the parsed DER: the bytes from which to sign.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Checks that the request was signed with the private key of its public key.
+    /// Verifies that the request was signed with the private key of its public key.
     ///
     /// # Errors
-    /// [`RequestError::Signature`] if it was not, [`RequestError::SignatureAlgorithm`] if that can't be told.
+    /// [`RequestError::Signature`] if it was not, [`RequestError::SignatureAlgorithm`] if the
+    /// algorithm is unknown.
     pub fn verify_signature(&self) -> Result<(), RequestError> {
         let (_, parsed) = X509CertificationRequest::from_der(&self.der).map_err(|_| RequestError::Malformed)?;
         parsed.verify_signature().map_err(|error| match error {
@@ -203,7 +204,7 @@ fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| RequestError::SubjectAltName)
 }
 
-/// Decodes the only block of `pem`. Line lengths and line ends are free, anything else is not.
+/// Decodes the only block of `pem`. Line lengths and line ends are arbitrary.
 fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
     let text = std::str::from_utf8(pem).map_err(|_| RequestError::Block)?;
     let Some(body) = text.strip_prefix(BEGIN) else {
@@ -213,7 +214,7 @@ fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
     if !body.starts_with(['\n', '\r']) || !body.ends_with('\n') {
         return Err(RequestError::Block);
     }
-    // A header line or a second block has characters that are not of the base64 alphabet.
+    // Header lines and further blocks contain characters outside the base64 alphabet.
     let packed: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     STANDARD.decode(packed).map_err(|_| RequestError::Block)
 }

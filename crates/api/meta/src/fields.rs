@@ -7,40 +7,41 @@ use crate::labels::SelectorError;
 /// One term of a field selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Field path, as `spec.nodeName`.
+    /// Field path, such as `spec.nodeName`.
     pub field: String,
-    /// The value compared with, unescaped.
+    /// The value to compare with, unescaped.
     pub value: String,
-    /// True for `!=`.
+    /// Whether the operator is `!=`.
     pub negated: bool,
 }
 
-/// All terms must hold.
+/// A field selector. All terms must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// The terms; none matches everything.
+    /// The terms; an empty list matches everything.
     pub terms: Vec<Term>,
 }
 
 impl FieldSelector {
-    /// Reads the query string's form; `\\`, `\,` and `\=` are escapes.
+    /// Parses the query string's form; `\\`, `\,` and `\=` are escapes.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let parts = split(text);
         let terms = parts.iter().filter(|p| !p.is_empty()).map(|p| term(p, text)).collect::<Result<_, _>>()?;
         Ok(FieldSelector { terms })
     }
 
-    /// Whether everything matches.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether the fields, looked up by `get` (absent: zero value), meet all terms.
+    /// Returns whether the fields match all terms. `get` returns a field's value; an absent field
+    /// has its zero value.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<std::borrow::Cow<'a, str>>) -> bool {
         self.terms.iter().all(|t| (get(&t.field).unwrap_or_default() == t.value.as_str()) != t.negated)
     }
 
-    /// The value that `field` must equal, if the selector says so.
+    /// Returns the value that `field` must equal, if there is such a term.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.field == field && !t.negated).map(|t| t.value.as_str())
     }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use std::fmt;
 
-/// One requirement's operator.
+/// Operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `in`, `=`, `==`
@@ -33,20 +33,20 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// All requirements must hold.
+/// A label selector. All requirements must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// The requirements; none matches everything.
+    /// The requirements; an empty list matches everything.
     pub requirements: Vec<Requirement>,
 }
 
-/// A selector that cannot be read, with the stock server's words.
+/// A selector that can't be parsed, with upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub String);
 
 impl Requirement {
-    /// Whether `value` (None: the key is absent) meets the requirement.
+    /// Returns whether `value` matches the requirement; `None` means that the key is absent.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let held = |v: &str| self.values.iter().any(|x| x == v);
         match (self.operator, value) {
@@ -65,27 +65,28 @@ impl Requirement {
 }
 
 impl Selector {
-    /// Whether everything matches.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels, looked up by `get`, meet all requirements.
+    /// Returns whether the labels match all requirements. `get` returns a label's value.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|r| r.matches(get(&r.key)))
     }
 
-    /// Whether a map of labels (absent: none) meets all requirements.
+    /// Returns whether a map of labels matches all requirements; `None` means no labels.
     pub fn matches_map(&self, labels: Option<&serde_json::Map<String, Value>>) -> bool {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
-    /// Reads the query string's form.
+    /// Parses the query string's form.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         parse::parse(text)
     }
 
-    /// Reads a `metav1.LabelSelector`; `None` or null matches nothing, as upstream's `LabelSelectorAsSelector`.
+    /// Converts a `metav1.LabelSelector`. `None` or null matches nothing, like upstream's
+    /// `LabelSelectorAsSelector`.
     pub fn from_label_selector(selector: &Value) -> Result<Option<Self>, SelectorError> {
         let Some(map) = selector.as_object() else { return Ok(None) };
         let mut requirements = Vec::new();

@@ -1,7 +1,7 @@
-//! What all API objects share: `Status` and `ApiError`, metadata accessors over a JSON tree, quantities, label and
-//! field selectors, names and times.
+//! Shared parts of API objects: `Status` and `ApiError`, metadata accessors over a JSON tree,
+//! quantities, label and field selectors, names and times.
 //!
-//! Invariant: pure; the same input gives the same answer everywhere, so that server, components and tests agree.
+//! Invariant: all functions are pure, so that server, components and tests agree on their results.
 
 pub mod certificate_request;
 pub mod fields;

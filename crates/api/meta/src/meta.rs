@@ -1,56 +1,56 @@
 //! Accessors for `apiVersion`, `kind` and `metadata` of an object tree.
 //!
-//! Reading never fails: what is absent or of the wrong type reads as empty, because the schema checked the tree when it
-//! came in. Writing creates what is missing.
+//! Reading never fails: an absent field or one of the wrong type reads as empty, because the schema
+//! was checked when the object was decoded. Writing creates missing parents.
 
 use serde_json::{Map, Value};
 
 /// Read and write access to an object's metadata.
 pub trait Meta {
-    /// A string of `metadata`, empty if absent.
+    /// Returns a string of `metadata`; empty if absent.
     fn meta_str(&self, field: &str) -> &str;
-    /// `metadata` as a map, if there is one.
+    /// Returns `metadata` as a map, if there is one.
     fn metadata(&self) -> Option<&Map<String, Value>>;
-    /// `metadata`, created when missing.
+    /// Returns `metadata`, creating it if necessary.
     fn metadata_mut(&mut self) -> &mut Map<String, Value>;
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     fn name(&self) -> &str {
         self.meta_str("name")
     }
-    /// `metadata.namespace`.
+    /// Returns `metadata.namespace`.
     fn namespace(&self) -> &str {
         self.meta_str("namespace")
     }
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     fn uid(&self) -> &str {
         self.meta_str("uid")
     }
-    /// `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`.
     fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// Returns whether `metadata.deletionTimestamp` is set.
     fn is_being_deleted(&self) -> bool {
         !self.meta_str("deletionTimestamp").is_empty()
     }
-    /// `metadata.finalizers`.
+    /// Returns `metadata.finalizers`.
     fn finalizers(&self) -> Vec<&str> {
         let list = self.metadata().and_then(|m| m.get("finalizers")).and_then(Value::as_array);
         list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
     }
-    /// `metadata.labels[key]`.
+    /// Returns `metadata.labels[key]`.
     fn label(&self, key: &str) -> Option<&str> {
         self.metadata()?.get("labels")?.get(key)?.as_str()
     }
-    /// `metadata.annotations[key]`.
+    /// Returns `metadata.annotations[key]`.
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata()?.get("annotations")?.get(key)?.as_str()
     }
-    /// `metadata.labels`.
+    /// Returns `metadata.labels`.
     fn labels(&self) -> Option<&Map<String, Value>> {
         self.metadata()?.get("labels")?.as_object()
     }
-    /// Sets a string of `metadata`, or removes it when empty.
+    /// Sets a string of `metadata`, or removes it if it is empty.
     fn set_meta_str(&mut self, field: &str, value: &str) {
         let metadata = self.metadata_mut();
         if value.is_empty() {
@@ -75,7 +75,7 @@ impl Meta for Value {
     }
 }
 
-/// The object under `key`, created (in place of anything that is not an object) when missing.
+/// Returns the object under `key`, creating it if it is missing or not an object.
 pub fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     as_object(as_object(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new())))
 }
@@ -90,12 +90,12 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Walks a path of object keys.
+/// Returns the value at a path of object keys.
 pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |v, key| v.get(key))
 }
 
-/// A string at a path of object keys, empty if absent.
+/// Returns the string at a path of object keys; empty if absent.
 pub fn str_at<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }

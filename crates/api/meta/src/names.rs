@@ -1,5 +1,5 @@
-//! Name rules: DNS-1123 labels and subdomains, DNS-1035 labels, qualified names, label values. Each function returns the
-//! stock server's texts for what is wrong, none when the name is good.
+//! Name rules: DNS-1123 labels and subdomains, DNS-1035 labels, qualified names, label values. Each
+//! function returns upstream's messages for a bad name, and none for a good one.
 
 const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -29,28 +29,28 @@ fn is_qualified_part(s: &str) -> bool {
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// At most 63 bytes of `[a-z0-9-]`.
+/// Checks a DNS label: at most 63 bytes of `[a-z0-9-]`.
 pub fn dns1123_label(s: &str) -> Vec<String> {
     check(s, 63, is_dns_label(s), DNS1123_LABEL)
 }
 
-/// At most 253 bytes of labels joined by dots.
+/// Checks a DNS subdomain: at most 253 bytes of labels joined by dots.
 pub fn dns1123_subdomain(s: &str) -> Vec<String> {
     check(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
 }
 
-/// As a label, but starting with a letter (Service names).
+/// Checks a DNS label that starts with a letter (Service names).
 pub fn dns1035_label(s: &str) -> Vec<String> {
     let good = is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
     check(s, 63, good, DNS1035_LABEL)
 }
 
-/// A label value: empty, or at most 63 bytes of `[A-Za-z0-9-_.]`.
+/// Checks a label value: empty, or at most 63 bytes of `[A-Za-z0-9-_.]`.
 pub fn label_value(s: &str) -> Vec<String> {
     check(s, 63, s.is_empty() || is_qualified_part(s), LABEL_VALUE)
 }
 
-/// `name` or `prefix/name` as label and annotation keys have it.
+/// Checks `name` or `prefix/name`, the form of label and annotation keys.
 pub fn qualified_name(s: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let parts: Vec<&str> = s.split('/').collect();
@@ -81,7 +81,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
     errors
 }
 
-/// What may be one segment of a path (RBAC names and the like).
+/// Checks a name that must fit into one path segment (RBAC names and the like).
 pub fn path_segment(s: &str) -> Vec<String> {
     if s == "." || s == ".." {
         return vec![format!("may not be '{s}'")];

@@ -1,8 +1,10 @@
-//! `resource.Quantity`: a decimal number with a suffix, kept exact to nano, written canonically as upstream does.
+//! `resource.Quantity`: a decimal number with a suffix, exact to 10^-9, written in upstream's
+//! canonical form.
 //!
-//! Invariant: `parse(q.to_string()) == q`; the format (binary, decimal, exponent) of the input is kept. Values are held as
-//! 128-bit nanos: all that fits upstream's int64 and everything milli to nano that a resource needs. Arbitrary-precision
-//! decimals were rejected: upstream caps values at 2^63-1 anyway.
+//! Invariant: `parse(q.to_string()) == q`. The format (binary, decimal, exponent) of the input is
+//! preserved. Values are 128-bit multiples of 10^-9, which includes upstream's int64 and everything
+//! that a resource needs. Rejected: arbitrary-precision decimals, because upstream caps values at
+//! 2^63-1.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +13,7 @@ use std::str::FromStr;
 const NANO: i128 = 1_000_000_000;
 const MAX: i128 = i64::MAX as i128 * NANO;
 
-/// How a quantity is written.
+/// Format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `12e6`
@@ -42,49 +44,49 @@ impl Quantity {
     /// Zero, decimal.
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::DecimalSi };
 
-    /// A whole number.
+    /// Creates a quantity from a whole number.
     pub fn from_units(units: i64, format: Format) -> Self {
         Quantity { nanos: i128::from(units) * NANO, format }
     }
 
-    /// Thousandths, as CPU counts.
+    /// Creates a quantity from thousandths, as for CPU.
     pub fn from_millis(millis: i64) -> Self {
         Quantity { nanos: i128::from(millis) * (NANO / 1000), format: Format::DecimalSi }
     }
 
-    /// Whole units, rounded up (away from zero), as upstream's `Value()`.
+    /// Returns whole units, rounded up (away from zero), like upstream's `Value()`.
     pub fn value(&self) -> i64 {
         clamp(round_up(self.nanos, NANO))
     }
 
-    /// Thousandths, rounded up (away from zero), as upstream's `MilliValue()`.
+    /// Returns thousandths, rounded up (away from zero), like upstream's `MilliValue()`.
     pub fn milli_value(&self) -> i64 {
         clamp(round_up(self.nanos, NANO / 1000))
     }
 
-    /// Whether this is zero.
+    /// Returns whether the quantity is zero.
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether this is below zero.
+    /// Returns whether the quantity is negative.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
 
-    /// How it is written.
+    /// Returns the format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The sum; the format is `self`'s unless `self` is zero.
+    /// Returns the sum. Its format is that of `self`, unless `self` is zero.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         Quantity { nanos: (self.nanos + other.nanos).clamp(-MAX, MAX), format }
     }
 
-    /// The difference.
+    /// Returns the difference.
     #[must_use]
     pub fn minus(self, other: Quantity) -> Quantity {
         self.plus(Quantity { nanos: -other.nanos, format: other.format })
@@ -162,7 +164,8 @@ fn scale_of(suffix: &str) -> Result<(Scale, Format), ParseError> {
     Ok((Scale::Decimal(exponent), Format::DecimalExponent))
 }
 
-/// `whole.fraction * 10^exponent * factor` in nanos, rounded up, capped at the largest value.
+/// Returns `whole.fraction * 10^exponent * factor` in multiples of 10^-9, rounded up and capped at
+/// the maximum.
 fn scaled(whole: &str, fraction: &str, exponent: i32, factor: i128) -> i128 {
     let digits: String = [whole, fraction].concat();
     let digits = digits.trim_start_matches('0');
@@ -173,7 +176,7 @@ fn scaled(whole: &str, fraction: &str, exponent: i32, factor: i128) -> i128 {
     let mut shift = exponent.saturating_add(9).saturating_sub(fraction_len);
     let mut kept = digits;
     let mut round = false;
-    // More than 30 digits never matter: beyond the cap on the left, below a nano on the right.
+    // More than 30 digits are irrelevant: above the cap on the left, below 10^-9 on the right.
     if kept.len() > 30 {
         let cut = kept.len() - 30;
         round = kept[30..].bytes().any(|b| b != b'0');

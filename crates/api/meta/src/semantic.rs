@@ -1,8 +1,8 @@
-//! Equality of trees as upstream's `apiequality.Semantic.DeepEqual` has it.
+//! Equality of trees like upstream's `apiequality.Semantic.DeepEqual`.
 
 use serde_json::Value;
 
-/// Compares two trees deeply: null, empty maps, empty lists and absent fields are the same.
+/// Compares two trees deeply: null, empty maps, empty lists and absent fields are equal.
 pub fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(_), Value::Object(_)) => equal_except(a, b, &[]),
@@ -11,7 +11,7 @@ pub fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Compares two objects as [`equal`] does, but for the named fields.
+/// Compares two objects like [`equal`], without the named fields.
 pub fn equal_except(a: &Value, b: &Value, except: &[&str]) -> bool {
     let fields = [a, b].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys());
     fields

@@ -1,11 +1,12 @@
-//! `metav1.Status` and the error that becomes one.
+//! `metav1.Status` and the error type that is converted to it.
 //!
-//! Every failure that reaches a client is an `ApiError`; its text is what kubectl users know from the stock server.
-//! Internal error text never becomes a message: `ApiError::internal` takes what the client may read.
+//! Every failure that reaches a client is an `ApiError`, with upstream's message if clients know
+//! one. Internal error text never becomes a message: `ApiError::internal` takes a text for the
+//! client.
 
 use serde::{Deserialize, Serialize};
 
-/// `metav1.StatusReason` with the HTTP code that goes with it.
+/// `metav1.StatusReason` with its HTTP code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// 400
@@ -49,7 +50,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(self) -> u16 {
         match self {
             Reason::BadRequest => 400,
@@ -71,7 +72,7 @@ impl Reason {
         }
     }
 
-    /// The word in `status.reason`; empty for `Unknown`.
+    /// Returns the word in `status.reason`; empty for `Unknown`.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::BadRequest => "BadRequest",
@@ -100,13 +101,13 @@ impl Reason {
 /// `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// `FieldValueInvalid` and the like.
+    /// Reason of the cause, such as `FieldValueInvalid`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// Human-readable message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Field path as `spec.containers[0].image`.
+    /// Field path, such as `spec.containers[0].image`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -127,10 +128,10 @@ pub struct Details {
     /// Object UID.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// What is wrong, field by field.
+    /// Errors of individual fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Seconds after which to try again.
+    /// Seconds after which to retry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after_seconds: i32,
 }
@@ -147,18 +148,18 @@ pub struct Status {
     pub kind: String,
     /// Always `v1`.
     pub api_version: String,
-    /// List metadata: empty, or where to go on.
+    /// List metadata: empty, or with a continue token.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// `Success` or `Failure`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// For people.
+    /// Human-readable message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// See `Reason`.
+    /// Reason as text, see `Reason`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What it is about.
+    /// The object that the status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
     /// HTTP code.
@@ -167,7 +168,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// The answer to a delete that leaves nothing behind, and to other actions without a result of their own.
+    /// Returns the response to a completed delete, and to other requests without an object to
+    /// return.
     pub fn success(details: Option<Details>) -> Self {
         Status {
             kind: "Status".into(),
@@ -179,27 +181,28 @@ impl Status {
     }
 }
 
-/// A failure that a client may see.
+/// An error that a client may see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// Which failure.
+    /// Reason of the error.
     pub reason: Reason,
-    /// For people; the stock server's words where clients know them.
+    /// Human-readable message; upstream's words if clients know them.
     pub message: String,
-    /// What it is about.
+    /// The object that the error is about.
     pub details: Option<Box<Details>>,
-    /// `metadata.continue` of the Status: where a list that can't go on consistently may go on; empty without one.
+    /// `metadata.continue` of the Status: token from which an expired list may continue
+    /// inconsistently; empty without one.
     pub continue_token: String,
 }
 
 impl ApiError {
-    /// An error with no details.
+    /// Creates an error without details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         ApiError { reason, message: message.into(), details: None, continue_token: String::new() }
     }
 
-    /// The same error with `details`.
+    /// Adds details.
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
         self
@@ -214,37 +217,37 @@ impl ApiError {
         })
     }
 
-    /// 404 with the words `pods "x" not found`.
+    /// Returns a 404: `pods "x" not found`.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} not found", qualified(resource, group));
         Self::about(Reason::NotFound, group, resource, name, message)
     }
 
-    /// 404 for a path that no API serves.
+    /// Returns a 404 for a path that no API serves.
     pub fn no_such_path() -> Self {
         ApiError::new(Reason::NotFound, "the server could not find the requested resource")
             .with_details(Details::default())
     }
 
-    /// 409 with the words `pods "x" already exists`.
+    /// Returns a 409: `pods "x" already exists`.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", qualified(resource, group));
         Self::about(Reason::AlreadyExists, group, resource, name, message)
     }
 
-    /// 409 with the words `Operation cannot be fulfilled on pods "x": why`.
+    /// Returns a 409: `Operation cannot be fulfilled on pods "x": why`.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group));
         Self::about(Reason::Conflict, group, resource, name, message)
     }
 
-    /// 409 for a stale resourceVersion.
+    /// Returns a 409 for a stale resourceVersion.
     pub fn stale(group: &str, resource: &str, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, resource, name, why)
     }
 
-    /// 403 with the words `pods "x" is forbidden: why`.
+    /// Returns a 403: `pods "x" is forbidden: why`.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = if resource.is_empty() {
             format!("forbidden: {why}")
@@ -256,7 +259,7 @@ impl ApiError {
         Self::about(Reason::Forbidden, group, resource, name, message)
     }
 
-    /// 422 with one cause a field error. `kind` is the object's kind.
+    /// Returns a 422 with one cause per field error. `kind` is the object's kind.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let parts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let why = match parts.as_slice() {
@@ -273,17 +276,18 @@ impl ApiError {
         })
     }
 
-    /// 400.
+    /// Returns a 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// 410 for a resourceVersion or continue token that the server no longer has.
+    /// Returns a 410 for a resourceVersion or continue token that the server no longer has.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
     }
 
-    /// 500. `message` is shown to the client: say what failed, never secrets or file contents.
+    /// Returns a 500. `message` is shown to the client: it says what failed, without secrets or
+    /// file contents.
     pub fn internal(message: impl std::fmt::Display) -> Self {
         ApiError::new(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
             causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
@@ -291,22 +295,22 @@ impl ApiError {
         })
     }
 
-    /// 429 with Retry-After.
+    /// Returns a 429 with Retry-After.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
         Self::new(Reason::TooManyRequests, message).with_details(Details { retry_after_seconds, ..Details::default() })
     }
 
-    /// 503.
+    /// Returns a 503.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Reason::ServiceUnavailable, message)
     }
 
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> u16 {
         self.reason.code()
     }
 
-    /// The wire form.
+    /// Converts the error to its wire form.
     pub fn status(&self) -> Status {
         let mut metadata = serde_json::Map::new();
         if !self.continue_token.is_empty() {
@@ -325,7 +329,7 @@ impl ApiError {
     }
 }
 
-/// `pods` or `deployments.apps`, as upstream's `GroupResource.String()`.
+/// Returns `pods` or `deployments.apps`, like upstream's `GroupResource.String()`.
 pub fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

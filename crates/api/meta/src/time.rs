@@ -1,28 +1,29 @@
-//! Times as Kubernetes writes them: RFC 3339 in UTC, whole seconds (`metav1.Time`) or microseconds (`metav1.MicroTime`).
+//! Kubernetes' time formats: RFC 3339 in UTC, with whole seconds (`metav1.Time`) or microseconds
+//! (`metav1.MicroTime`).
 
 use jiff::Timestamp;
 
-/// `2026-01-02T03:04:05Z`.
+/// Formats a time as `2026-01-02T03:04:05Z`.
 pub fn format(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `2026-01-02T03:04:05.000006Z`.
+/// Formats a time as `2026-01-02T03:04:05.000006Z`.
 pub fn format_micro(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The present moment as `metav1.Time`.
+/// Returns the current time as `metav1.Time`.
 pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// Any RFC 3339 time.
+/// Parses any RFC 3339 time.
 pub fn parse(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// kubectl's short age: `5s`, `3m20s`, `5h`, `2d3h`, `400d`, `2y10d`.
+/// Formats kubectl's short age: `5s`, `3m20s`, `5h`, `2d3h`, `400d`, `2y10d`.
 pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {

@@ -1,4 +1,4 @@
-//! Which requests the built-in signers sign.
+//! Rules of the built-in signers.
 
 use super::{CertificateRequest, RequestError};
 
@@ -50,7 +50,7 @@ impl CertificateRequest {
 /// Checks the usages of the signer `kubernetes.io/kube-apiserver-client`.
 ///
 /// # Errors
-/// "client auth" is missing, or a usage is there that a client certificate does not need.
+/// "client auth" is missing, or a usage is not needed by a client certificate.
 pub fn check_client_usages(usages: &[&str]) -> Result<(), RequestError> {
     if usages.iter().any(|usage| !matches!(*usage, "client auth" | "digital signature" | "key encipherment")) {
         return Err(RequestError::Rule("invalid usage for a client certificate"));
@@ -61,7 +61,8 @@ pub fn check_client_usages(usages: &[&str]) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Signing and the one purpose are needed; encipherment of keys is for RSA keys only.
+/// Checks the usages of a node's certificate: signing and the purpose are required, key
+/// encipherment is optional, for RSA keys.
 fn check_node_usages(usages: &[&str], purpose: &str) -> Result<(), RequestError> {
     let known =
         usages.iter().all(|usage| *usage == purpose || matches!(*usage, "digital signature" | "key encipherment"));
