@@ -1,13 +1,15 @@
-//! Collects the descriptions of types and fields from the sources of k8s-openapi, as one compressed text.
+//! Collects the descriptions of types and fields from the sources of k8s-openapi into one
+//! compressed text.
 //!
-//! Sentences are not kept in this repository: they are taken from the crate that is a dependency anyway. If its sources
-//! cannot be found, the build fails: a server whose documents lack all descriptions must be asked for.
+//! The descriptions are not stored in this repository, because they are part of a dependency. If
+//! its sources can't be found, the build fails: a server without descriptions must be requested
+//! explicitly.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The variable that allows a build without descriptions.
+/// Environment variable that allows a build without descriptions.
 const WITHOUT: &str = "IRONCLAD_WITHOUT_DESCRIPTIONS";
 
 fn main() {
@@ -36,8 +38,9 @@ fn main() {
     }
 }
 
-/// The folder of the generated types: where cargo unpacks what the lock file names, or where it says itself (vendored
-/// sources). The first way needs no other package of the workspace to be there.
+/// Returns the directory of the generated types: where cargo unpacks the version in the lock file,
+/// or the path that `cargo metadata` reports (vendored sources). The former works without the
+/// workspace's other packages.
 fn sources() -> Option<PathBuf> {
     unpacked().or_else(described)
 }
@@ -73,8 +76,9 @@ fn collect(folder: &Path, lines: &mut Vec<String>) {
     }
 }
 
-/// Reads the literal in `json_schema`: generated code, one member a line, whose depth is its indentation. A line of the
-/// result is `TYPE<tab>TEXT` or `TYPE.FIELD<tab>TEXT`, escapes left as they stand.
+/// Parses the literal in `json_schema`, which is generated code with one member per line, indented
+/// by depth. A line of the result is `TYPE<tab>TEXT` or `TYPE.FIELD<tab>TEXT`, with escapes
+/// unchanged.
 fn read_schema(text: &str, lines: &mut Vec<String>) {
     let Some((_, text)) = text.split_once("fn schema_name()") else { return };
     let Some(name) = text.split('"').nth(1) else { return };
@@ -97,7 +101,7 @@ fn read_schema(text: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// What stands between the first and the last quote.
+/// Returns the text between the first and the last quote.
 fn literal(value: &str) -> &str {
     let start = value.find('"').map_or(0, |at| at + 1);
     let end = value.rfind('"').unwrap_or(value.len());

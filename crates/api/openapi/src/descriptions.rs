@@ -1,6 +1,7 @@
-//! Sentences about types and fields, from the sources of k8s-openapi (see `build.rs`).
+//! Descriptions of types and fields, from the sources of k8s-openapi (see `build.rs`).
 //!
-//! They are unpacked for the time of building a document and dropped again, because a server needs them once.
+//! They are decompressed while a document is built and dropped afterwards, because a server needs
+//! them only once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use std::io::Read;
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.gz"));
 
-/// The unpacked text with an index.
+/// The decompressed text with an index.
 pub(crate) struct Descriptions {
     text: String,
     index: HashMap<u64, (u32, u32)>,
@@ -40,12 +41,12 @@ impl Descriptions {
         Some(unescape(raw).into_owned())
     }
 
-    /// What a type is, by its OpenAPI name.
+    /// Returns the description of a type by its OpenAPI name.
     pub(crate) fn of_type(&self, name: &str) -> Option<String> {
         self.get(name)
     }
 
-    /// What a field is.
+    /// Returns the description of a field.
     pub(crate) fn of_field(&self, name: &str, field: &str) -> Option<String> {
         self.get(&format!("{name}.{field}"))
     }
@@ -58,7 +59,7 @@ fn hash(key: &str) -> u64 {
     hasher.finish()
 }
 
-/// Text of a Rust string literal.
+/// Returns the text of a Rust string literal.
 fn unescape(raw: &str) -> Cow<'_, str> {
     if !raw.contains('\\') {
         return Cow::Borrowed(raw);

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// `/api`.
+/// Returns the document of `/api`.
 pub fn api_versions(server_address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -14,14 +14,14 @@ pub fn api_versions(server_address: &str) -> Value {
     })
 }
 
-/// `/apis`.
+/// Returns the document of `/apis`.
 pub fn api_groups() -> Value {
     let groups: Vec<Value> =
         api_kinds::groups().iter().filter(|group| !group.name.is_empty()).map(group_entry).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/GROUP`; `None` for core and for groups that are not served.
+/// Returns the document of `/apis/GROUP`; `None` for core and for groups that are not served.
 pub fn api_group(name: &str) -> Option<Value> {
     let group = api_kinds::groups().iter().find(|group| group.name == name && !name.is_empty())?;
     let mut entry = group_entry(group);
@@ -38,7 +38,7 @@ fn group_entry(group: &api_kinds::Group) -> Value {
     json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-/// `/api/v1` and `/apis/GROUP/VERSION`; `None` when the version is not served.
+/// Returns the document of `/api/v1` or `/apis/GROUP/VERSION`; `None` if the version is not served.
 pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     let mut served = sorted(group, version);
@@ -80,7 +80,7 @@ fn put_names(resource: &Resource, entry: &mut Value) {
     }
 }
 
-/// Eight bytes of a hash over group, version and kind of what is stored.
+/// Returns eight bytes of a hash over group, version and kind of the stored object.
 pub fn storage_version_hash(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
@@ -108,7 +108,8 @@ fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
     (subresource.group, subresource.version) != (resource.group, resource.version)
 }
 
-/// `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups); `version` is `v2` or `v2beta1`.
+/// Returns the `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups). `version` is
+/// `v2` or `v2beta1`.
 pub fn aggregated(core: bool, version: &str) -> Value {
     let groups = api_kinds::groups().iter().filter(|group| group.name.is_empty() == core);
     let items: Vec<Value> = groups.map(aggregated_group).collect();
@@ -164,12 +165,12 @@ fn aggregated_subresource(resource: &Resource, subresource: &Subresource) -> Val
     })
 }
 
-/// An entity tag of a document: upper-case hex in quotes.
+/// Returns the entity tag of a document: upper-case hexadecimal digits in quotes.
 pub fn entity_tag(bytes: &[u8]) -> String {
     format!("\"{}\"", hash(bytes))
 }
 
-/// Upper-case hex of a document's hash.
+/// Returns a document's hash in upper-case hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
 }

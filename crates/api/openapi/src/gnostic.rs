@@ -1,7 +1,8 @@
-//! Documents in protobuf, in the two formats of gnostic that Go clients ask for.
+//! Documents in protobuf, in the two formats of gnostic that Go clients request.
 //!
-//! Which key of the JSON document becomes which number is a table a version; this module walks the document along it.
-//! What a table does not name is left out, keys with `x-` become extensions as YAML text.
+//! Each version has a table that maps keys of the JSON document to numbers. This module encodes the
+//! document by that table. Keys that are not in the table are omitted; those with the prefix `x-`
+//! become extensions as YAML text.
 
 mod version2;
 mod version3;
@@ -9,12 +10,12 @@ mod version3;
 use api_codec::proto::wire::{write_bytes, write_int, write_nested, write_tag};
 use serde_json::{Map, Value};
 
-/// Version 2 as `openapi.v2.Document`.
+/// Encodes a document of version 2 as `openapi.v2.Document`.
 pub fn version2(document: &Value) -> Vec<u8> {
     encode(&version2::DOCUMENT, document)
 }
 
-/// Version 3 as `openapi.v3.Document`.
+/// Encodes a document of version 3 as `openapi.v3.Document`.
 pub fn version3(document: &Value) -> Vec<u8> {
     encode(&version3::DOCUMENT, document)
 }
@@ -25,36 +26,36 @@ fn encode(message: &'static Message, document: &Value) -> Vec<u8> {
     out
 }
 
-/// A message: the keys it knows, and what becomes of the others.
+/// A message: its known keys, and the treatment of others.
 struct Message {
     fields: &'static [(&'static str, u32, Part)],
     /// Number of the list for keys that start with `x-`; 0 for none.
     extensions: u32,
-    /// Where all other keys go, each as a name and a value.
+    /// Number and type of a map for all other keys.
     others: Option<(u32, Part)>,
 }
 
-/// What a value becomes.
+/// Encoding of a value.
 #[derive(Clone, Copy)]
 enum Part {
     Text,
     Bool,
     Int,
     Double,
-    /// Text with YAML in it.
+    /// Text that contains YAML.
     Any,
-    /// A default of version 3: a number, a boolean or a text.
+    /// A default in version 3: number, boolean or text.
     Scalar,
     One(&'static Message),
-    /// A list of a part.
+    /// A list of values.
     Each(&'static Part),
-    /// A value within messages that have only this number in common with it.
+    /// A value in nested messages that only contain this number.
     In(&'static [u32], &'static Part),
-    /// One of several, by how the value looks.
+    /// One of several encodings, chosen by the value.
     Choice(fn(&Value) -> (&'static [u32], &'static Message)),
 }
 
-/// A map: a message that holds names with values.
+/// Returns the message of a map from names to values.
 const fn map(values: Part) -> Message {
     Message { fields: &[], extensions: 0, others: Some((1, values)) }
 }
@@ -88,7 +89,7 @@ fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
         Part::Text => write_text(number, value, out),
         Part::Bool if value == &Value::Bool(true) => write_int(number, 1, out),
         Part::Bool => {}
-        // Two's complement, as protobuf has it.
+        // Two's complement, as protobuf requires.
         Part::Int => write_int(number, value.as_i64().unwrap_or_default() as u64, out),
         Part::Double => write_double(number, value, out),
         Part::Any => write_nested(number, out, |out| write_bytes(2, value.to_string().as_bytes(), out)),

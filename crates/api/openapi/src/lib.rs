@@ -1,6 +1,6 @@
-//! What the server says about itself: discovery documents and OpenAPI, made from the schema and the table of kinds.
+//! Discovery and OpenAPI documents, built from the schema and the table of kinds.
 //!
-//! Documents are built on demand; callers keep the bytes they need. Nothing here knows about HTTP.
+//! Documents are built on demand, and callers cache the bytes. This crate knows nothing about HTTP.
 
 mod descriptions;
 pub mod discovery;

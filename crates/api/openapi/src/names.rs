@@ -1,9 +1,9 @@
-//! How OpenAPI names groups, versions and types.
+//! Names of groups, versions and types in OpenAPI.
 
 use api_kinds::Resource;
 use api_schema::Message;
 
-/// `io.k8s.api.core.v1.Pod` of `k8s.io.api.core.v1.Pod`.
+/// Converts `k8s.io.api.core.v1.Pod` to `io.k8s.api.core.v1.Pod`.
 pub(crate) fn type_name(message: &Message) -> String {
     let name = message.name;
     match name.strip_prefix("k8s.io.") {
@@ -17,7 +17,7 @@ pub(crate) fn type_name(message: &Message) -> String {
     }
 }
 
-/// `rbacAuthorization` of `rbac.authorization.k8s.io`, `core` of the core group.
+/// Returns `rbacAuthorization` for `rbac.authorization.k8s.io`, and `core` for the core group.
 pub(crate) fn group_name(group: &str) -> String {
     if group.is_empty() {
         return "core".to_owned();
@@ -27,23 +27,23 @@ pub(crate) fn group_name(group: &str) -> String {
     parts.fold(first, |name, part| name + &capital(part))
 }
 
-/// With a capital first letter.
+/// Capitalises the first letter.
 pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
 }
 
-/// `CoreV1`.
+/// Returns group and version in the form `CoreV1`.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     capital(&group_name(group)) + &capital(version)
 }
 
-/// Path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.
+/// Returns the path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.
 pub(crate) fn root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Group and version of the types of a proto package, from the kinds that it holds.
+/// Returns group and version of a proto package's types, from the kinds in it.
 pub(crate) fn gvk(message: &Message) -> Option<(&'static str, &'static str)> {
     let package = package(message.name);
     if package == "k8s.io.apimachinery.pkg.apis.meta.v1" {

@@ -1,4 +1,4 @@
-//! Paths and operations of a group and version, for version 3 of OpenAPI.
+//! Paths and operations of a group and version, for OpenAPI version 3.
 
 use api_kinds::{Resource, Subresource};
 use api_schema::Message;
@@ -8,7 +8,7 @@ use crate::names::{capital, group_name, group_version, root, type_name};
 use crate::parameters::{self, path, query};
 use crate::schemas::{PATCH, PREFIX};
 
-/// Formats of bodies; CBOR is not among them.
+/// Media types of bodies; CBOR is not supported.
 const FORMATS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const STREAMS: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const PATCHES: &[&str] = &[
@@ -29,7 +29,7 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// All paths of a served version.
+    /// Collects all paths of a served version.
     pub(crate) fn of(group: &'static str, version: &'static str) -> Self {
         let mut operations = Self { group, version, paths: Map::new(), messages: Vec::new() };
         operations.add_root();
@@ -89,7 +89,7 @@ impl Operations {
         self.add_watches(resource, &base, scope, folder);
     }
 
-    /// Lists across namespaces.
+    /// Adds lists across namespaces.
     fn add_across(&mut self, resource: &'static Resource, base: &str) {
         if !resource.namespaced || !resource.has_verb("list") {
             return;
@@ -265,7 +265,7 @@ impl Operations {
         resource: &Resource,
         codes: &[&str],
     ) -> Value {
-        // Pods, services and the like answer with the object instead of a Status.
+        // For pods, services and the like, the response is the object instead of a Status.
         let returns_object = action == "delete"
             && matches!(
                 resource.kind,
@@ -400,7 +400,7 @@ impl Operations {
     }
 }
 
-/// How operation ids name a subresource.
+/// Returns the part of an operation ID for a subresource.
 fn sub_name(name: &str) -> String {
     match name {
         "ephemeralcontainers" => "Ephemeralcontainers".to_owned(),
@@ -420,7 +420,7 @@ fn scope_parameters(resource: &Resource) -> Vec<Value> {
     if resource.namespaced { vec![path("namespace", NAMESPACE.to_owned())] } else { Vec::new() }
 }
 
-/// Parameters of lists and watches that stand on the path itself.
+/// Returns the parameters of lists and watches that belong to the path itself.
 fn across_parameters() -> Vec<Value> {
     let mut parameters = query(parameters::LIST);
     parameters.extend(query(&["pretty"]));

@@ -1,8 +1,8 @@
-//! Parameters of operations, in our own words.
+//! Parameters of operations, described in this project's own words.
 
 use serde_json::{Value, json};
 
-/// Name, type and meaning of the query parameters that requests may have.
+/// Name, type and description of the query parameters.
 const QUERY: [(&str, &str, &str); 32] = [
     ("allowWatchBookmarks", "boolean", "Asks for BOOKMARK events in a watch; the server may or may not send them."),
     ("command", "string", "The command to run, an argument each. It is not run in a shell."),
@@ -90,7 +90,7 @@ pub(crate) const DELETE_COLLECTION: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// Parameters of a subresource that is a connection or a log.
+/// Returns the parameters of a subresource that is a connection or a log.
 pub(crate) fn connection(subresource: &str, resource: &str) -> &'static [&'static str] {
     match (subresource, resource) {
         ("log", _) => &[
@@ -113,7 +113,7 @@ pub(crate) fn connection(subresource: &str, resource: &str) -> &'static [&'stati
     }
 }
 
-/// Query parameters by name.
+/// Returns query parameters by name.
 pub(crate) fn query(names: &[&str]) -> Vec<Value> {
     names.iter().map(|name| one(name)).collect()
 }
@@ -126,7 +126,7 @@ fn one(name: &str) -> Value {
     json!({"name": name, "in": "query", "description": text, "schema": {"type": ty, "uniqueItems": true}})
 }
 
-/// A part of the path.
+/// Returns a path parameter.
 pub(crate) fn path(name: &str, text: String) -> Value {
     json!({"name": name, "in": "path", "required": true, "description": text, "schema": {"type": "string", "uniqueItems": true}})
 }

@@ -1,4 +1,4 @@
-//! Schemas of types, for version 3 of OpenAPI. Version 2 is made from the same by [`crate::v2`].
+//! Schemas of types for OpenAPI version 3. [`crate::v2`] derives version 2 from them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,13 +10,13 @@ use crate::descriptions::Descriptions;
 use crate::names::{gvk, type_name};
 use crate::values::described;
 
-/// Where references point.
+/// Prefix of references.
 pub(crate) const PREFIX: &str = "#/components/schemas/";
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
-/// A type that exists in OpenAPI only.
+/// A type that only exists in OpenAPI.
 pub(crate) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
-/// Schemas of the roots and of everything that they refer to, by name.
+/// Returns the schemas of the roots and of all types that they refer to, by name.
 pub(crate) fn closure(
     roots: impl IntoIterator<Item = &'static Message>,
     groups: &[(&'static str, &'static str)],
@@ -34,7 +34,7 @@ pub(crate) fn closure(
     done.into_iter().collect()
 }
 
-/// Types that a type refers to.
+/// Returns the types that a type refers to.
 fn referred(message: &'static Message) -> Vec<&'static Message> {
     if message.shape != Shape::Struct {
         return Vec::new();
@@ -77,7 +77,7 @@ fn schema(message: &'static Message, groups: &[(&'static str, &'static str)], de
     schema
 }
 
-/// The kinds that a type is.
+/// Returns the kinds of a type.
 fn kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> Vec<Value> {
     let short = message.short_name();
     let is_shared = matches!(short, "DeleteOptions" | "WatchEvent") && message.name.starts_with(META);
@@ -107,7 +107,7 @@ fn object(message: &'static Message, name: &str, descriptions: &Descriptions) ->
     Value::Object(schema)
 }
 
-/// Properties of a type, members of inline types included.
+/// Returns the properties of a type, including members of inline types.
 fn members(
     message: &'static Message,
     name: &str,
@@ -144,7 +144,7 @@ fn property(field: &'static Field, description: Option<String>) -> Value {
     if let Some(text) = description {
         map.insert("description".to_owned(), Value::from(text));
     }
-    // Next to a reference nothing else counts, so it is wrapped.
+    // Keywords beside a reference are ignored, so the reference is wrapped.
     if map.len() > 1
         && let Some(reference) = map.remove("$ref")
     {
@@ -173,7 +173,7 @@ fn type_schema(ty: &'static Type) -> Value {
     }
 }
 
-/// The default that the API documents, or the zero value of what is always written.
+/// Returns the default that the API documents, or the zero value of a field that is always written.
 fn default(field: &'static Field) -> Option<Value> {
     if !field.default.is_empty() {
         return serde_json::from_str(field.default).ok();

@@ -1,4 +1,4 @@
-//! OpenAPI version 2: one document of everything, made from the parts of version 3.
+//! OpenAPI version 2: a single document, built from the parts of version 3.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::descriptions::Descriptions;
 use crate::operations::Operations;
 use crate::v3;
 
-/// `/openapi/v2`.
+/// Returns the document of `/openapi/v2`.
 pub fn document() -> Value {
     let descriptions = Descriptions::load();
     let (mut paths, mut definitions) = (Map::new(), Map::new());
@@ -33,7 +33,8 @@ pub fn document() -> Value {
     })
 }
 
-/// Version 2 has no `allOf` around references and no `oneOf`; texts stand for numbers or strings.
+/// Converts a schema: version 2 has no `allOf` around references and no `oneOf`; text represents
+/// numbers or strings.
 fn definition(schema: Value) -> Value {
     let Value::Object(map) = schema else { return schema };
     let mut out = Map::new();
@@ -74,7 +75,7 @@ fn path_item(item: Value) -> Value {
     map.into_iter().map(convert).collect::<Map<_, _>>().into()
 }
 
-/// Schemas of parameters stand in the parameter itself.
+/// Converts a parameter: version 2 has no separate schema in it.
 fn parameter(parameter: Value) -> Value {
     let Value::Object(mut map) = parameter else { return parameter };
     if let Some(Value::Object(schema)) = map.remove("schema") {

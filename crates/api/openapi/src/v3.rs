@@ -1,6 +1,7 @@
-//! OpenAPI version 3: an index and a document for each group and version.
+//! OpenAPI version 3: an index, and a document for each group and version.
 //!
-//! A document depends on nothing but the program, so its hash is one over name and data: the index costs no document.
+//! A document only depends on the program. Its hash is computed from name and data, so the index
+//! needs no document.
 
 use api_schema::schema;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use crate::schemas::{PATCH, closure};
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
 const SHARED: [&str; 4] = ["APIResourceList", "DeleteOptions", "Status", "WatchEvent"];
 
-/// `/openapi/v3`: paths of the documents with their hashes.
+/// Returns `/openapi/v3`: paths of the documents with their hashes.
 pub fn index() -> Value {
     let mut paths = Map::new();
     for (group, version) in versions() {
@@ -25,7 +26,7 @@ pub fn index() -> Value {
     json!({"paths": paths})
 }
 
-/// Hash of the document of a path (`apis/apps/v1`), for its URL and entity tag.
+/// Returns the hash of a path's document (`apis/apps/v1`), for its URL and entity tag.
 pub fn hash(path: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));
@@ -39,7 +40,8 @@ pub(crate) fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
     api_kinds::groups().iter().flat_map(|group| group.versions.iter().map(move |version| (group.name, *version)))
 }
 
-/// The document of a path such as `api/v1` or `apis/apps/v1`; `None` when nothing is served there.
+/// Returns the document of a path such as `api/v1` or `apis/apps/v1`; `None` if nothing is served
+/// there.
 pub fn document(path: &str) -> Option<Value> {
     let (group, version) = versions().find(|(group, version)| root(group, version) == path)?;
     let operations = Operations::of(group, version);

@@ -1,19 +1,19 @@
-//! What each value of an enumeration means, as the descriptions of fields end.
+//! Descriptions of enumeration values, which upstream appends to the descriptions of fields.
 //!
-//! The sentences are data beside the schema's (`tools/extract -sentences`): the crate that gives the other descriptions
-//! has none of them.
+//! They are data beside the schema's (`tools/extract -sentences`), because the crate with the other
+//! descriptions lacks them.
 
 use api_schema::Enum;
 
 /// Lines `ENUM<tab>VALUE<tab>SENTENCE`, sorted.
 const DATA: &str = include_str!("../data/values.txt");
 
-/// The description of a field with its values appended.
+/// Appends the values to the description of a field.
 pub(crate) fn described(text: &str, values: &Enum) -> String {
     let mut lines: Vec<String> =
         values.values.iter().map(|value| format!(" - `\"{value}\"` {}", sentence(values.name, value))).collect();
     lines.sort();
-    // Upstream's generator cuts white space at the end, and separates the values by an empty line.
+    // Upstream's generator trims white space at the end, and separates the values by an empty line.
     format!("{text}\n\nPossible enum values:\n{}", lines.join("\n")).trim_end().to_owned()
 }
 

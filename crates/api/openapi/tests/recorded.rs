@@ -1,4 +1,5 @@
-//! Paths and schemas equal those recorded from a v1.36 server, in what clients rely on.
+//! Compares paths and schemas with those recorded from a v1.36 server, as far as clients rely on
+//! them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Numbers of `openapi.v2`.
+//! Field numbers of `openapi.v2`.
 
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ static OPERATION: Message = Message {
     others: None,
 };
 
-/// A parameter is within three messages that say where it stands.
+/// Chooses one of the three nested messages of a parameter by its location.
 fn parameter(value: &Value) -> (&'static [u32], &'static Message) {
     match value.get("in").and_then(Value::as_str) {
         Some("body") => (&[1, 1], &BODY),

@@ -1,4 +1,5 @@
-//! Numbers of `openapi.v3`. Where a reference may stand, the thing itself is number 1 and a reference number 2.
+//! Field numbers of `openapi.v3`. If a reference is allowed, the value itself has number 1 and the
+//! reference number 2.
 
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ static SECURITY_SCHEME: Message = Message {
 
 static SCHEMAS: Message = map(Part::Choice(schema));
 
-/// The schema itself, or a reference to one.
+/// Chooses between a schema and a reference to one.
 fn schema(value: &Value) -> (&'static [u32], &'static Message) {
     if value.get("$ref").is_some() { (&[2], &REFERENCE) } else { (&[1], &SCHEMA) }
 }
