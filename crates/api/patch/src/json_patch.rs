@@ -1,24 +1,27 @@
-//! JSON Patch (RFC 6902), with what the Go library does differently: `replace` of an absent member adds it, `test` of an
-//! absent member against null holds, negative indexes count from the end.
+//! JSON Patch (RFC 6902), with the deviations of upstream's Go library: `replace` of an absent
+//! member adds it, `test` of an absent member against null succeeds, negative indexes count from
+//! the end.
 //!
-//! A patch is bounded in what it may cost: the bytes that copies add, the elements that operations visit or shift, and the
-//! depth of the result, because everything that walks, clones or drops a tree later on is recursive.
+//! The cost of a patch is limited: the bytes that copies add, the elements that operations visit or
+//! shift, and the depth of the result. The depth matters because all code that walks, clones or
+//! drops a tree is recursive.
 
 use serde_json::Value;
 
 use crate::PatchError;
 
-/// The most operations a patch may have.
+/// Maximum number of operations.
 const MAX_OPERATIONS: usize = 10_000;
-/// The most bytes that copies may add.
+/// Maximum number of bytes added by copies.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
-/// The deepest nesting of the result: that of a JSON body.
+/// Maximum nesting of the result, equal to that of a JSON body.
 const MAX_DEPTH: usize = 127;
-/// The most values that operations may visit, and the most elements that they may shift within arrays. A patch of 3 MiB
-/// stays far below; about a tenth of a second of work.
+/// Maximum number of values visited and of elements shifted within arrays, about 0.1 s of work. A
+/// legitimate patch of 3 MiB stays far below.
 const MAX_WORK: usize = 20_000_000;
 
-/// Applies a JSON patch, given as bytes, to a tree. The tree should be the explicit one (`api_codec::json::explicit`).
+/// Applies an encoded JSON patch to a tree, which should be in explicit form
+/// (`api_codec::json::explicit`).
 pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
     let operations: Vec<Value> = serde_json::from_slice(patch)
         .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
@@ -88,7 +91,7 @@ impl Document {
         ))
     }
 
-    /// Refuses `value` below `path` if the result would nest too deep.
+    /// Rejects `value` below `path` if the result would be nested too deeply.
     fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
         let above = path.bytes().filter(|byte| *byte == b'/').count();
         match MAX_DEPTH.checked_sub(above).and_then(|levels| count_values(value, levels)) {
@@ -113,7 +116,7 @@ impl Document {
         })
     }
 
-    /// The container that holds the last segment of a path, and that segment.
+    /// Returns the container of a path's last segment, and that segment.
     fn container(&mut self, path: &str, kind: &str) -> Result<(&mut Value, String), PatchError> {
         let mut keys = segments(path);
         let last = keys.pop().unwrap_or_default();
@@ -226,7 +229,7 @@ fn index(key: &str, length: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|_| at < length)
 }
 
-/// Equal as JSON: 1 and 1.0 are.
+/// Compares JSON values; 1 and 1.0 are equal.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -238,7 +241,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Counts the values of a tree; none if it nests deeper than `levels`.
+/// Counts the values of a tree. Returns `None` if it is nested deeper than `levels`.
 fn count_values(value: &Value, levels: usize) -> Option<usize> {
     let mut count = 1;
     match value {
@@ -259,7 +262,7 @@ fn count_values(value: &Value, levels: usize) -> Option<usize> {
     Some(count)
 }
 
-/// About the bytes that a value takes as JSON.
+/// Estimates the size of a value as JSON, in bytes.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,

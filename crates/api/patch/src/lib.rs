@@ -1,4 +1,5 @@
-//! The three patches of `PATCH` that need no field ownership: JSON Patch, merge patch and strategic merge patch.
+//! The three patch formats without field ownership: JSON Patch, merge patch and strategic merge
+//! patch.
 
 mod error;
 mod json_patch;

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to a tree: null removes, objects merge, everything else replaces.
+/// Applies a merge patch to a tree: null removes a member, objects are merged, everything else is
+/// replaced.
 pub fn merge_patch(original: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut map = match original {

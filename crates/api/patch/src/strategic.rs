@@ -1,8 +1,8 @@
 //! Strategic merge patch.
 //!
-//! Structs and maps merge by member. Lists are replaced unless the schema says that they merge: lists of objects by their
-//! merge key, lists of primitives as sets. Directives in the patch (`$patch`, `$retainKeys`,
-//! `$deleteFromPrimitiveList/..`, `$setElementOrder/..`) say the rest.
+//! Structs and maps are merged by member. Lists are replaced unless the schema specifies a merge:
+//! lists of objects by their merge key, lists of primitives as sets. Directives in the patch
+//! (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/..`, `$setElementOrder/..`) override that.
 
 mod order;
 
@@ -30,7 +30,7 @@ pub fn strategic_merge(message: &'static Message, original: Value, patch: &Value
     merge_map(original, patch.clone(), At::Struct(message)).map(Value::Object)
 }
 
-/// What the schema says about the place that is being merged.
+/// Schema at the current position of the merge.
 #[derive(Clone, Copy)]
 enum At {
     Struct(&'static Message),
@@ -50,7 +50,7 @@ impl At {
         }
     }
 
-    /// The field of that name and the place below it.
+    /// Returns the field of that name and the schema below it.
     fn below(self, key: &str) -> (Option<&'static Field>, At) {
         match self {
             At::Struct(message) => match message.field(key) {
@@ -113,7 +113,7 @@ fn merge_member(before: Option<Value>, change: Value, key: &str, at: At) -> Resu
     }
 }
 
-/// A value of the patch that has nothing to merge with: nulls and directives are left out.
+/// Prepares a value of the patch that has no counterpart: removes nulls and directives.
 fn settled(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(without_directives(map)),
@@ -134,7 +134,7 @@ fn without_directives(map: Object) -> Object {
     map.into_iter().filter(|(key, value)| keeps(key, value)).map(|(key, value)| (key, settled(value))).collect()
 }
 
-/// `$retainKeys`: members that it does not name are removed; the patch may not set others.
+/// Executes `$retainKeys`: removes members that it does not name. The patch must not set others.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(list) = &directive else {
@@ -159,7 +159,8 @@ fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(
     Ok(())
 }
 
-/// `$setElementOrder`: the list is merged here and then put in that order, what only the server has in between.
+/// Executes `$setElementOrder`: merges the list and sorts it in that order. Elements that only the
+/// server has keep their relative position.
 fn merge_ordered_lists(original: &mut Object, patch: &mut Object, at: At) -> Result<(), PatchError> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -195,7 +196,7 @@ fn as_list(value: Option<Value>) -> Option<Vec<Value>> {
     }
 }
 
-/// Every element that the patch sets must stand in the order list.
+/// Checks that the order list contains every element that the patch sets.
 fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
     let is_kept = |item: &&Value| item.get(PATCH).is_none();
     let positions = Positions::read(order, key);

@@ -1,18 +1,18 @@
-//! The order of merged lists: what the patch names keeps the patch's order, what only the server has keeps the server's,
-//! and the two are merged by where the server had them.
+//! Order of merged lists: elements named by the patch keep the patch's order, other elements keep
+//! the server's order, and both are interleaved by their former positions.
 
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Where the elements of a list stand: by merge key, or by value when there is none. Looking one up takes the same time
-/// however long the list is.
+/// Positions of a list's elements, by merge key, or by value without one. A lookup takes constant
+/// time.
 pub(super) struct Positions<'a> {
     by_identity: HashMap<&'a Value, usize>,
     key: &'a str,
 }
 
 impl<'a> Positions<'a> {
-    /// Reads a list; the first of several equal elements counts.
+    /// Indexes a list. The first of several equal elements counts.
     pub(super) fn read(list: &'a [Value], key: &'a str) -> Self {
         let mut by_identity = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {
@@ -23,7 +23,7 @@ impl<'a> Positions<'a> {
         Positions { by_identity, key }
     }
 
-    /// Returns the position of the element that is the same as `item`.
+    /// Returns the position of the element with the same identity as `item`.
     pub(super) fn find(&self, item: &Value) -> Option<usize> {
         self.by_identity.get(identity(item, self.key)?).copied()
     }
@@ -33,13 +33,13 @@ fn identity<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
     if key.is_empty() { Some(item) } else { item.get(key) }
 }
 
-/// Splits a list into what also stands in the other list, and the rest.
+/// Splits a list into elements that the other list contains too, and the rest.
 pub(super) fn partition(list: Vec<Value>, other: &[Value], key: &str) -> (Vec<Value>, Vec<Value>) {
     let other = Positions::read(other, key);
     list.into_iter().partition(|item| other.find(item).is_some())
 }
 
-/// Joins the two parts in order.
+/// Joins both parts in order.
 pub(super) fn in_order(
     mut in_patch: Vec<Value>,
     server_only: Vec<Value>,
