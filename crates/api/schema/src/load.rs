@@ -1,8 +1,8 @@
-//! Reads the data file, once.
+//! Parses the data file, once.
 //!
-//! The file is lines of words: `package SHORT PROTO`, `enum NAME "VALUE"..`, `message NAME [SHAPE]`, and below a message
-//! its fields as ` JSON NUMBER TYPE WORD..`. It is part of the program, so a malformed line is a bug: it is caught by the
-//! test below and otherwise the line is passed over.
+//! The file consists of lines of words: `package SHORT PROTO`, `enum NAME "VALUE"..`, `message NAME
+//! [SHAPE]`, and below a message its fields as ` JSON NUMBER TYPE WORD..`. It is a part of the
+//! program, so a malformed line is a bug. The test below detects it; otherwise the line is skipped.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ const DATA: &str = include_str!("../data/v1.36.txt");
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Loader::default().load(DATA));
 
-/// The schema of all built-in types.
+/// Returns the schema of all built-in types.
 pub fn schema() -> &'static Schema {
     &SCHEMA
 }
@@ -158,7 +158,7 @@ fn shape_of(word: &str) -> Shape {
     }
 }
 
-/// Fields whose type is atomic are atomic, unless they say otherwise.
+/// Makes fields of an atomic type atomic, unless they specify otherwise.
 fn inherit_atomic(messages: &mut [Message]) {
     let atomic: Vec<bool> = messages.iter().map(|message| message.atomic).collect();
     for field in messages.iter_mut().flat_map(|message| &mut message.fields) {
@@ -170,7 +170,8 @@ fn inherit_atomic(messages: &mut [Message]) {
     }
 }
 
-/// Fills in the lookup by JSON name, inline members included; an outer field hides an inner one, as in Go.
+/// Fills in the lookup by JSON name, including inline members. An outer field hides an inner one,
+/// as in Go.
 fn index_by_json(messages: &mut [Message]) {
     for index in 0..messages.len() {
         let mut found = Vec::new();

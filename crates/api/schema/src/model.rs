@@ -1,6 +1,6 @@
-//! The types that describe a message.
+//! Types that describe a message.
 //!
-//! Everything is loaded once and never freed, so names and nested parts are `'static` and can be handed out freely.
+//! Everything is loaded once and never freed, so names and nested parts are `'static`.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub(crate) u16);
 
-/// Every message, by position and by name.
+/// All messages, by position and by name.
 #[derive(Debug)]
 pub struct Schema {
     pub(crate) messages: Vec<Message>,
@@ -16,17 +16,17 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The message of that proto name, for instance `k8s.io.api.core.v1.Pod`.
+    /// Returns the message with that proto name, for instance `k8s.io.api.core.v1.Pod`.
     pub fn message(&'static self, name: &str) -> Option<&'static Message> {
         self.by_name.get(name).map(|id| self.get(*id))
     }
 
-    /// The message at a position that this schema handed out.
+    /// Returns the message with an ID of this schema.
     pub fn get(&'static self, id: MessageId) -> &'static Message {
         &self.messages[usize::from(id.0)]
     }
 
-    /// All messages in the order of their names.
+    /// Returns all messages, sorted by name.
     pub fn messages(&'static self) -> &'static [Message] {
         &self.messages
     }
@@ -35,34 +35,36 @@ impl Schema {
 /// One API type.
 #[derive(Debug)]
 pub struct Message {
-    /// Name as in the proto files: `k8s.io.api.core.v1.Pod`.
+    /// Name in the proto files: `k8s.io.api.core.v1.Pod`.
     pub name: &'static str,
-    /// How its value looks in JSON and protobuf.
+    /// Form of its value in JSON and protobuf.
     pub shape: Shape,
-    /// True when objects of this type are replaced as one in server-side apply; fields of this type say so themselves.
+    /// Whether server-side apply replaces objects of this type as a whole. Fields of this type can
+    /// override it.
     pub atomic: bool,
-    /// Members in the order of the Go struct, which is the order in JSON. Inline members are fields of their own here.
+    /// Members in the order of the Go struct, which is the order in JSON. Inline members are
+    /// separate fields.
     pub fields: Vec<Field>,
-    /// Positions in `fields` in the order of protobuf numbers, fields without a number left out.
+    /// Positions in `fields` in the order of protobuf numbers, without fields that have none.
     pub(crate) by_number: Vec<u16>,
-    /// JSON name to field, members of inline fields included, sorted by name.
+    /// Fields by JSON name, including members of inline fields, sorted by name.
     pub(crate) by_json: Vec<(&'static str, MessageId, u16)>,
 }
 
 impl Message {
-    /// The field with a JSON name, also when it is a member of an inline field.
+    /// Returns the field with a JSON name, which may be a member of an inline field.
     pub fn field(&'static self, json: &str) -> Option<&'static Field> {
         let at = self.by_json.binary_search_by(|entry| entry.0.cmp(json)).ok()?;
         let (_, owner, index) = self.by_json.get(at)?;
         crate::schema().get(*owner).fields.get(usize::from(*index))
     }
 
-    /// The fields that have a protobuf number, lowest number first.
+    /// Returns the fields with a protobuf number, in ascending order.
     pub fn fields_by_number(&'static self) -> impl DoubleEndedIterator<Item = &'static Field> {
         self.by_number.iter().filter_map(|index| self.fields.get(usize::from(*index)))
     }
 
-    /// The field with a protobuf number.
+    /// Returns the field with a protobuf number.
     pub fn field_by_number(&'static self, number: u32) -> Option<&'static Field> {
         let at = self
             .by_number
@@ -71,18 +73,18 @@ impl Message {
         self.fields.get(usize::from(*self.by_number.get(at)?))
     }
 
-    /// True when objects of this type carry `kind` and `apiVersion` themselves.
+    /// Returns whether objects of this type have `kind` and `apiVersion`.
     pub fn has_type_meta(&'static self) -> bool {
         self.fields.first().is_some_and(|field| field.json == "kind" && field.number == 0)
     }
 
-    /// The Kubernetes name after the last dot: `Pod`.
+    /// Returns the Kubernetes name after the last dot: `Pod`.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or(self.name)
     }
 }
 
-/// How a message looks outside protobuf.
+/// Form of a message outside protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A JSON object with the message's fields.
@@ -91,7 +93,7 @@ pub enum Shape {
     Time,
     /// `metav1.MicroTime`: RFC 3339 with microseconds.
     MicroTime,
-    /// `metav1.Duration`: text as Go writes durations.
+    /// `metav1.Duration`: text in Go's form of durations.
     Duration,
     /// `resource.Quantity`.
     Quantity,
@@ -118,19 +120,19 @@ pub enum Shape {
 pub struct Field {
     /// Name in JSON; empty for an inline field.
     pub json: &'static str,
-    /// Number in protobuf; 0 when the field does not exist there.
+    /// Number in protobuf; 0 if the field does not exist there.
     pub number: u32,
     /// Type of the value.
     pub ty: Type,
-    /// True when the Go field is a pointer, so that absent and zero differ.
+    /// Whether the Go field is a pointer, so that absent and zero differ.
     pub pointer: bool,
-    /// True when the members of this message stand in the object itself in JSON.
+    /// Whether the members of this message are inlined into the object in JSON.
     pub inline: bool,
-    /// When the field is left out of JSON.
+    /// Condition under which the field is omitted from JSON.
     pub omit: Omit,
-    /// True when OpenAPI lists the field as required.
+    /// Whether OpenAPI lists the field as required.
     pub required: bool,
-    /// How lists (and maps and structs) merge in server-side apply.
+    /// Merge semantics of lists, maps and structs in server-side apply.
     pub list: ListKind,
     /// Strategic merge: lists and maps are merged, not replaced.
     pub patch_merge: bool,
@@ -140,18 +142,18 @@ pub struct Field {
     pub patch_retain_keys: bool,
     /// Strategic merge: the member that identifies an element; empty for lists of primitives.
     pub patch_key: &'static str,
-    /// Documented default as JSON text, empty when there is none.
+    /// Documented default as JSON text; empty if there is none.
     pub default: &'static str,
-    /// The enumeration, when the type is one.
+    /// The enumeration, if the type is one.
     pub values: Option<&'static Enum>,
 }
 
 /// An enumeration.
 #[derive(Debug)]
 pub struct Enum {
-    /// Name as in the data: `core.v1.Protocol`.
+    /// Name in the data: `core.v1.Protocol`.
     pub name: &'static str,
-    /// Values in their order.
+    /// The values, in the order of the data.
     pub values: Vec<&'static str>,
 }
 
@@ -183,7 +185,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The message that this type is or contains.
+    /// Returns the message that this type is or contains.
     pub fn message(&self) -> Option<&'static Message> {
         match self {
             Type::Message(id) => Some(crate::schema().get(*id)),
@@ -192,7 +194,7 @@ impl Type {
         }
     }
 
-    /// Type of the elements of a list or map.
+    /// Returns the type of the elements of a list or map.
     pub fn element(&self) -> Option<&Type> {
         match self {
             Type::List(inner) | Type::Map(inner) => Some(inner),
@@ -201,7 +203,7 @@ impl Type {
     }
 }
 
-/// When Go leaves a field out of JSON.
+/// Condition under which Go omits a field from JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omit {
     /// Never: zero values are written.
@@ -215,11 +217,11 @@ pub enum Omit {
 /// Merge semantics for server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListKind {
-    /// Nothing said: lists are atomic, maps and structs are granular.
+    /// Unspecified: lists are atomic, maps and structs are granular.
     Default,
-    /// Replaced as one.
+    /// Replaced as a whole.
     Atomic,
-    /// Elements are values of a set.
+    /// The elements are a set of values.
     Set,
     /// Elements are identified by these members.
     Map(&'static [&'static str]),
