@@ -1,4 +1,5 @@
-//! Webhook configurations and the shape of admission policies (their expressions are compiled elsewhere).
+//! Webhook configurations, and admission policies without their expressions, which are compiled
+//! elsewhere.
 
 use crate::cel;
 use crate::dispatch::{Rules, no_sub};
@@ -10,10 +11,10 @@ use crate::tree::{get, has, int, list, text, texts};
 use api_meta::names;
 use serde_json::Value;
 
-/// Validating and mutating webhook configurations.
+/// Rules of validating and mutating webhook configurations.
 pub const WEBHOOKS: Rules =
     Rules { name: NameRule::Subdomain, create: webhooks, update: |new, _, e| webhooks(new, e), sub: no_sub };
-/// Policy bindings.
+/// Rules of policy bindings.
 pub const BINDING: Rules =
     Rules { name: NameRule::Subdomain, create: binding, update: |new, _, e| binding(new, e), sub: no_sub };
 
@@ -185,7 +186,7 @@ fn binding(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Bindings of validating policies also say what happens on a violation.
+/// Rules of bindings of validating policies, which also specify the actions on a violation.
 pub const VALIDATING_BINDING: Rules = Rules {
     name: NameRule::Subdomain,
     create: validating_binding,
@@ -215,7 +216,7 @@ fn validating_binding(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Admission policies without their expressions.
+/// Rules of admission policies without their expressions.
 pub const POLICY: Rules =
     Rules { name: NameRule::Subdomain, create: policy, update: |new, _, e| policy(new, e), sub: no_sub };
 
@@ -283,7 +284,7 @@ fn expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     cel::each(spec, "auditAnnotations", "valueExpression", &known, path, errors);
 }
 
-/// The names with `params`, where the policy has some.
+/// Returns the known names, with `params` if the policy has parameters.
 fn matching<'a>(spec: &Value, known: &[&'a str]) -> Vec<&'a str> {
     let mut known = known.to_vec();
     if has(spec, "paramKind") {

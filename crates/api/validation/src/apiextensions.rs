@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their frame, and that schemas are structural.
+//! CustomResourceDefinitions: their fields, and the structural form of their schemas.
 
 mod structural;
 
@@ -10,7 +10,6 @@ use crate::tree::{flag, get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// CustomResourceDefinitions.
 pub const DEFINITION: Rules =
     Rules { name: NameRule::Subdomain, create: new_definition, update: update_definition, sub: no_sub };
 
@@ -59,7 +58,8 @@ fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where all versions have one schema, upstream reports it at the place where an older API kept it.
+/// Validates the schemas. If all versions have the same schema, upstream reports errors at the path
+/// of an older API version.
 fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
     let schema = |version: &Value| get(get(version, "schema"), "openAPIV3Schema").clone();

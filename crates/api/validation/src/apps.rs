@@ -1,4 +1,4 @@
-//! Workloads that keep pods running.
+//! Workloads of the group `apps`, and ReplicationControllers.
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -13,28 +13,22 @@ const fn workload(create: crate::dispatch::Create, update: crate::dispatch::Upda
     Rules { name: NameRule::Subdomain, create, update, sub: status }
 }
 
-/// Deployments.
 pub const DEPLOYMENT: Rules = workload(deployment, |new, old, errors| {
     deployment(new, errors);
     immutable_selector(new, old, errors);
 });
-/// ReplicaSets.
 pub const REPLICA_SET: Rules = workload(replica_set, |new, old, errors| {
     replica_set(new, errors);
     immutable_selector(new, old, errors);
 });
-/// DaemonSets.
 pub const DAEMON_SET: Rules = workload(daemon_set, |new, old, errors| {
     daemon_set(new, errors);
     immutable_selector(new, old, errors);
 });
-/// StatefulSets.
 pub const STATEFUL_SET: Rules =
     Rules { name: NameRule::Label, create: stateful_set, update: update_stateful_set, sub: status };
-/// ReplicationControllers.
 pub const REPLICATION_CONTROLLER: Rules =
     workload(replication_controller, |new, _, errors| replication_controller(new, errors));
-/// ControllerRevisions.
 pub const CONTROLLER_REVISION: Rules =
     Rules { name: NameRule::Subdomain, create: revision, update: update_revision, sub: no_sub };
 
@@ -62,7 +56,7 @@ fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
     rules::immutable(get(new, "spec"), get(old, "spec"), "selector", &Path::ROOT.child("spec"), errors);
 }
 
-/// The selector must be there and select something; then the template must match it.
+/// Checks that the selector exists and is not empty, then that the template matches it.
 fn selected(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     let labels = get(spec, "selector");
     let at = path.child("selector");
@@ -79,7 +73,7 @@ fn selected(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The template, unless the selector cannot be read: then that is said alone.
+/// Validates the template, unless the selector is invalid: then only that is reported.
 fn readable_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if selector::compile(get(spec, "selector")).is_ok() {
         pod::for_replicas(get(spec, "template"), get(spec, "selector"), &path.child("template"), errors);

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers, in the shapes of v1 and v2.
+//! HorizontalPodAutoscalers of the versions v1 and v2.
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -8,11 +8,10 @@ use crate::tree::{get, has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// HorizontalPodAutoscalers.
 pub const AUTOSCALER: Rules =
     Rules { name: NameRule::Subdomain, create: autoscaler, update: |new, _, e| autoscaler(new, e), sub: no_sub };
 
-/// The sources of metrics and the field of each.
+/// Sources of metrics and the field of each.
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -21,7 +20,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-/// The sources in the order in which they are looked at; only the first one's content is checked.
+/// Sources in the order of evaluation; only the first one's content is validated.
 const IN_ORDER: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
 
 fn autoscaler(object: &Value, errors: &mut Errors) {
@@ -96,7 +95,7 @@ fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors)
             }
             Some(_) => {}
             None => {
-                // The stock server says so twice: by the type and by the source that it stands for.
+                // Upstream reports this twice: for the type and for the source that it selects.
                 errors.not_supported(&at.child("type"), kind, &known);
                 errors.not_supported(&at.child("type"), kind, &known);
             }

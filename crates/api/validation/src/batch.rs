@@ -11,9 +11,7 @@ use crate::selector;
 use crate::tree::{equal, flag, get, has, int, list, opt_text, same, text};
 use serde_json::{Value, json};
 
-/// Jobs.
 pub const JOB: Rules = Rules { name: NameRule::Subdomain, create: job, update: update_job, sub: |_, _, _, _| {} };
-/// CronJobs.
 pub const CRON_JOB: Rules = Rules {
     name: NameRule::Subdomain,
     create: cron_job,
@@ -54,7 +52,7 @@ fn job_spec(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// A generated selector is by the job's UID.
+/// Checks that a generated selector uses the job's UID.
 fn own_labels(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     if flag(spec, "manualSelector") {
@@ -74,7 +72,7 @@ fn own_labels(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// What jobs and templates of cron jobs share.
+/// Validates the common part of jobs and templates of cron jobs.
 fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in COUNTS {
         rules::non_negative(spec, field, path, errors);
@@ -237,7 +235,7 @@ const FIXED: [&str; 5] = ["completionMode", "podFailurePolicy", "backoffLimitPer
 fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     job(new, errors);
-    // The stock server checks the spec of a changed job twice, and so do its causes say.
+    // Upstream validates the spec of a changed job twice, so errors occur twice.
     job_spec(n, errors);
     completions(n, o, &path, errors);
     rules::immutable(n, o, "selector", &path, errors);
@@ -247,7 +245,7 @@ fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Completions of an indexed job may change together with its parallelism.
+/// Allows completions of an indexed job to change together with its parallelism.
 fn completions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if same(new, old, "completions") {
         return;
@@ -261,7 +259,8 @@ fn completions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The template may change its scheduling directives while the job is suspended and has never started.
+/// Allows scheduling directives in the template to change while the job is suspended and has never
+/// started.
 fn template(new: &Value, old: &Value, old_job: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut munged = get(new, "template").clone();
     let suspended = flag(old, "suspend") && !has(get(old_job, "status"), "startTime");

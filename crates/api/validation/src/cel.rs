@@ -1,14 +1,14 @@
-//! The outer form of CEL expressions: balanced brackets, and no names that nobody declares.
+//! Outer form of CEL expressions: balanced brackets and declared names.
 //!
-//! This is no compiler: types are not checked. It refuses what can never run, so that a policy with a misspelled root is
-//! refused when it is written, not ignored when it should act. In doubt it accepts: a valid expression must never be
-//! refused.
+//! This is no compiler: types are not checked. It rejects expressions that can never be evaluated,
+//! so that a policy with a misspelled root is rejected when it is written instead of being ignored
+//! when it should apply. In doubt it accepts, because a valid expression must never be rejected.
 
 use crate::field::{Errors, Path};
 use crate::tree::{list, text};
 use serde_json::Value;
 
-/// Names that every expression knows: literals, types, and functions that stand alone.
+/// Names in the scope of every expression: literals, types, and global functions.
 const BUILT_IN: [&str; 20] = [
     "true",
     "false",
@@ -31,7 +31,7 @@ const BUILT_IN: [&str; 20] = [
     "null_type",
     "optional_type",
 ];
-/// Namespaces of the functions and types that CEL's and Kubernetes' libraries add.
+/// Namespaces of functions and types in the libraries of CEL and Kubernetes.
 const NAMESPACES: [&str; 14] = [
     "base64",
     "cel",
@@ -49,7 +49,7 @@ const NAMESPACES: [&str; 14] = [
     "strings",
 ];
 
-/// Checks `item.expression` (or another field) of each element of a list.
+/// Validates `item.expression` (or another field) of each element of a list.
 pub fn each(parent: &Value, list_field: &str, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(list_field);
     for (i, item) in list(parent, list_field).iter().enumerate() {
@@ -63,13 +63,14 @@ pub fn each(parent: &Value, list_field: &str, field: &str, known: &[&str], path:
     }
 }
 
-/// Whether an expression is arithmetic on numbers: neither a verdict nor a message.
+/// Returns whether an expression is arithmetic on numbers, which is neither a verdict nor a
+/// message.
 fn numeric(expression: &str) -> bool {
     let plain = |c: char| c.is_ascii_digit() || c.is_whitespace() || "+-*/%.()".contains(c);
     expression.contains(|c: char| c.is_ascii_digit()) && expression.chars().all(plain)
 }
 
-/// What is wrong with an expression that may use `known` names.
+/// Returns the error of an expression that may use the `known` names.
 pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
     let tokens = tokens(expression);
     let mut open: Vec<char> = Vec::new();
@@ -90,7 +91,7 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
             Token::Name(name) => {
                 let before = i.checked_sub(1).and_then(|j| tokens.get(j));
                 let next = tokens.get(i + 1);
-                // Any function may be a macro: libraries add new ones.
+                // Any function may be a macro, because libraries add new ones.
                 if next == Some(&Token::Symbol('(')) {
                     bound.extend(macro_variables(&tokens, i + 2));
                 }
@@ -115,7 +116,7 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
     None
 }
 
-/// The variables that a macro binds: the names before its first commas.
+/// Returns the variables that a macro binds: the names before its first commas.
 fn macro_variables<'a>(tokens: &[Token<'a>], start: usize) -> Vec<&'a str> {
     let mut out = Vec::new();
     let mut at = start;
@@ -142,7 +143,7 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
                 out.push(Token::Literal);
                 quoted(rest, c, false)
             }
-            // A field name that is no identifier.
+            // A field name that is not an identifier.
             '`' => {
                 out.push(Token::Literal);
                 quoted(rest, c, true)
@@ -179,7 +180,8 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
     out
 }
 
-/// The length of a string literal with its quotes. In a raw one a backslash escapes nothing.
+/// Returns the length of a string literal with its quotes. In a raw literal a backslash escapes
+/// nothing.
 fn quoted(text: &str, quote: char, raw: bool) -> usize {
     let triple: String = std::iter::repeat_n(quote, 3).collect();
     if let Some(inner) = text.strip_prefix(triple.as_str()) {

@@ -9,12 +9,12 @@ use api_meta::names;
 use base64::Engine;
 use serde_json::Value;
 
-/// CertificateSigningRequests. Upstream takes any name that makes a path; control characters are refused here, because
-/// names are printed to terminals.
+/// Rules of CertificateSigningRequests. Upstream accepts any name that is valid in a path. Control
+/// characters are rejected here, because names are printed to terminals.
 pub const SIGNING_REQUEST: Rules =
     Rules { name: NameRule::PrintablePathSegment, create: request, update: |_, _, _| {}, sub };
 
-/// The signer of v1beta1 that signs any subject.
+/// Signer of v1beta1 that signs any subject.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 const USAGES: [&str; 23] = [
@@ -71,7 +71,8 @@ fn request(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// What approval and status may say: one decision at most, which stays, and a certificate that is one.
+/// Validates a write to approval or status: at most one decision, which is final, and a valid
+/// certificate.
 fn sub(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
     let (status, at) = (get(new, "status"), Path::ROOT.child("status"));
     let path = at.child("conditions");
@@ -123,7 +124,7 @@ fn is_certificate(text: &str) -> bool {
 fn check_request(text: &str) -> Result<(), RequestError> {
     let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| RequestError::Block)?;
     match CertificateRequest::from_pem(&pem)?.verify_signature() {
-        // Signers of other domains may know algorithms that this library does not.
+        // Signers of other domains may support algorithms that this library does not.
         Err(RequestError::SignatureAlgorithm) => Ok(()),
         verdict => verdict,
     }

@@ -7,7 +7,6 @@ use crate::rules;
 use crate::tree::get;
 use serde_json::Value;
 
-/// Leases.
 pub const LEASE: Rules =
     Rules { name: NameRule::Subdomain, create: lease, update: |new, _, e| lease(new, e), sub: no_sub };
 

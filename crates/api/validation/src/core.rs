@@ -1,4 +1,4 @@
-//! The core group without workloads, services and storage.
+//! The core group, except workloads, services and storage.
 
 mod limits;
 mod secret;
@@ -16,15 +16,12 @@ use crate::tree::{entries, get, has, list, same, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// Namespaces.
 pub const NAMESPACE: Rules =
     Rules { name: NameRule::Label, create: namespace, update: |_, _, _| {}, sub: |_, new, _, e| namespace(new, e) };
-/// Nodes.
 pub const NODE: Rules = Rules { name: NameRule::Subdomain, create: node, update: update_node, sub: no_sub };
-/// Endpoints.
 pub const ENDPOINTS: Rules =
     Rules { name: NameRule::Subdomain, create: endpoints, update: |new, _, e| endpoints(new, e), sub: no_sub };
-/// Events of the core group.
+/// Rules of events of the core group.
 pub const EVENT: Rules =
     Rules { name: NameRule::Subdomain, create: event, update: |new, _, e| event(new, e), sub: no_sub };
 
@@ -42,7 +39,7 @@ fn namespace(object: &Value, errors: &mut Errors) {
 
 fn node(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    // The stock server names taints below metadata.
+    // Upstream reports taints below metadata.
     pod::taints(list(spec, "taints"), &Path::ROOT.child("metadata").child("taints"), errors);
     let blocks = list(spec, "podCIDRs");
     let at = path.child("podCIDRs");
@@ -156,7 +153,7 @@ fn event(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Events of the newer form: the reporter, the action and the reason are there.
+/// Validates events of the newer form, which require reporter, action and reason.
 fn series_event(object: &Value, errors: &mut Errors) {
     let controller = if has(object, "reportingComponent") { "reportingComponent" } else { "reportingController" };
     for field in [controller, "reportingInstance", "action", "reason"] {
@@ -170,7 +167,7 @@ fn series_event(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Events of the group `events.k8s.io`.
+/// Rules of events of the group `events.k8s.io`.
 pub const SERIES_EVENT: Rules =
     Rules { name: NameRule::Subdomain, create: new_series_event, update: |_, _, _| {}, sub: no_sub };
 

@@ -1,7 +1,7 @@
-//! The values that the server fills in where a client leaves them out.
+//! Defaulting: fills in absent fields.
 //!
-//! Invariant: idempotent. An explicit null counts as absent; an explicit zero stays unless the stock server treats the zero
-//! as absent (plain strings and integers of its types).
+//! Invariant: idempotent. An explicit null counts as absent. An explicit zero remains, unless
+//! upstream treats it as absent (plain strings and integers of its types).
 
 mod admissionregistration;
 mod core;
@@ -14,7 +14,7 @@ pub(crate) use pod::qos_class;
 use crate::dispatch::Kind;
 use serde_json::Value;
 
-/// Fills in the defaults of an object of `kind`.
+/// Sets the defaults of an object of `kind`.
 pub fn default_object(kind: Kind<'_>, object: &mut Value) {
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::pod(object),

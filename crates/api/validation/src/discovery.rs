@@ -9,7 +9,6 @@ use crate::tree::{has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// EndpointSlices.
 pub const ENDPOINT_SLICE: Rules = Rules { name: NameRule::Subdomain, create: slice, update: update_slice, sub: no_sub };
 
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];

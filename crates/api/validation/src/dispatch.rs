@@ -1,4 +1,4 @@
-//! Which rules a kind has: one row a kind.
+//! Table of the rules of each kind.
 
 use crate::field::{Errors, FieldError, Path};
 use crate::metadata::{self, NameRule};
@@ -8,32 +8,33 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The kind of an object, and whether it lives in namespaces.
+/// Kind of an object and its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind<'a> {
-    /// API group, empty for core.
+    /// API group; empty for core.
     pub group: &'a str,
     /// API version.
     pub version: &'a str,
     /// Kind.
     pub kind: &'a str,
-    /// Whether objects have a namespace.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
 }
 
 pub(crate) type Create = fn(&Value, &mut Errors);
 pub(crate) type Update = fn(&Value, &Value, &mut Errors);
 
-/// The rules of one kind.
+/// The rules of a kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
-    /// Which names are good.
+    /// Rule for names.
     pub name: NameRule,
-    /// What a new object must be.
+    /// Validates a new object.
     pub create: Create,
-    /// What a changed object must be (new, old); includes what `create` checks where the stock server repeats it.
+    /// Validates a changed object (new, old), including the checks of `create` that upstream
+    /// repeats.
     pub update: Update,
-    /// What a write to a subresource must be (subresource, new, old).
+    /// Validates a write to a subresource (subresource, new, old).
     pub sub: fn(&str, &Value, &Value, &mut Errors),
 }
 
@@ -42,11 +43,11 @@ fn nothing_changed(_: &Value, _: &Value, _: &mut Errors) {}
 pub(crate) fn no_sub(_: &str, _: &Value, _: &Value, _: &mut Errors) {}
 
 impl Rules {
-    /// Metadata rules only.
+    /// Rules of kinds with metadata rules only.
     pub const PLAIN: Rules = Rules { name: NameRule::Subdomain, create: nothing, update: nothing_changed, sub: no_sub };
 }
 
-/// Checks a new object. Empty: it is good.
+/// Validates a new object. Returns no errors for a valid one.
 pub fn validate_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
     let rules = rules(kind);
     let mut errors = Errors::default();
@@ -55,7 +56,8 @@ pub fn validate_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
     errors.0
 }
 
-/// Checks a changed object. `subresource` is empty for the object itself, else `status`, `scale`, `ephemeralcontainers`, ...
+/// Validates a changed object. `subresource` is empty for the object itself, else `status`,
+/// `scale`, `ephemeralcontainers`, ...
 pub fn validate_update(kind: Kind<'_>, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
     let rules = rules(kind);
     let mut errors = Errors::default();

@@ -1,12 +1,13 @@
-//! Field paths and errors, worded as `field.Error` in the stock server.
+//! Field paths and field errors, with the messages of upstream's `field.Error`.
 //!
-//! A `Path` is a linked list on the stack: walking a valid object allocates nothing; the text is built when an error needs it.
+//! A `Path` is a linked list on the stack: validating a valid object allocates nothing. The text is
+//! built when an error needs it.
 
 use api_meta::{ApiError, Cause};
 use serde_json::Value;
 use std::fmt;
 
-/// A place in an object.
+/// A field path.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -22,20 +23,20 @@ enum Segment<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself.
+    /// Path of the object itself.
     pub const ROOT: Path<'static> = Path { parent: None, segment: Segment::Empty };
 
-    /// A field of the object at this path; dots make no difference.
+    /// Returns the path of a field. A name with dots adds several fields.
     pub fn child(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), segment: Segment::Name(name) }
     }
 
-    /// An element of the list at this path.
+    /// Returns the path of an element of the list at this path.
     pub fn index(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), segment: Segment::Index(index) }
     }
 
-    /// An entry of the map at this path.
+    /// Returns the path of an entry of the map at this path.
     pub fn key(&'a self, key: &'a str) -> Path<'a> {
         Path { parent: Some(self), segment: Segment::Key(key) }
     }
@@ -61,18 +62,18 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What is wrong with a value.
+/// Type of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value refers to something absent.
+    /// The value refers to a missing object.
     NotFound,
     /// The value is missing.
     Required,
-    /// The value is already there.
+    /// The value exists already.
     Duplicate,
-    /// The value has the wrong form.
+    /// The value is malformed.
     Invalid,
-    /// The value is not among the known ones.
+    /// The value is not one of the known ones.
     NotSupported,
     /// The value may not be set here.
     Forbidden,
@@ -113,21 +114,21 @@ impl Kind {
     }
 }
 
-/// One finding.
+/// A field error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// Type of the error.
     pub kind: Kind,
-    /// Where, as `spec.containers[0].image`.
+    /// Field path, such as `spec.containers[0].image`.
     pub field: String,
-    /// The value, where the message shows it.
+    /// The value, if the message shows it.
     pub value: Option<Value>,
-    /// More for people.
+    /// Further information for humans.
     pub detail: String,
 }
 
 impl FieldError {
-    /// The message without the field.
+    /// Returns the message without the field.
     pub fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
         let shown = !matches!(self.kind, Kind::Required | Kind::Forbidden | Kind::TooLong);
@@ -146,7 +147,7 @@ impl FieldError {
         text
     }
 
-    /// The finding as a cause of a Status.
+    /// Converts the error to a cause of a Status.
     pub fn cause(&self) -> Cause {
         Cause { reason: self.kind.reason().into(), message: self.body(), field: self.field.clone() }
     }
@@ -158,14 +159,14 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The 422 Status for these findings about the object `name`.
+/// Converts the errors of the object `name` to a 422 Status.
 pub fn to_api_error(kind: crate::dispatch::Kind<'_>, name: &str, errors: Vec<FieldError>) -> ApiError {
     let mut causes: Vec<Cause> = Vec::with_capacity(errors.len());
     causes.extend(errors.iter().map(FieldError::cause));
     ApiError::invalid(kind.group, kind.kind, name, causes)
 }
 
-/// A string as Go's `%q` writes it.
+/// Quotes a string like Go's `%q`.
 pub fn go_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -184,7 +185,7 @@ pub fn go_quote(text: &str) -> String {
     out
 }
 
-/// Findings as they are collected.
+/// Collected errors.
 #[derive(Debug, Default)]
 pub struct Errors(pub Vec<FieldError>);
 
@@ -193,62 +194,62 @@ impl Errors {
         self.0.push(FieldError { kind, field: path.to_string(), value, detail: detail.into() });
     }
 
-    /// The number of findings so far.
+    /// Returns the number of errors so far.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// A missing value.
+    /// Adds an error for a missing value.
     pub fn required(&mut self, path: &Path<'_>, detail: impl Into<String>) {
         self.add(Kind::Required, path, None, detail);
     }
 
-    /// A value of the wrong form.
+    /// Adds an error for a malformed value.
     pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) {
         self.add(Kind::Invalid, path, Some(value.into()), detail);
     }
 
-    /// One finding of the wrong form for each problem.
+    /// Adds an error for each problem of a malformed value.
     pub fn invalid_each(&mut self, path: &Path<'_>, value: &str, problems: Vec<String>) {
         for problem in problems {
             self.invalid(path, value, problem);
         }
     }
 
-    /// A value that is none of `known`.
+    /// Adds an error for a value that is not in `known`.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, known: &[&str]) {
         let mut quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
         quoted.sort();
         self.add(Kind::NotSupported, path, Some(value.into()), format!("supported values: {}", quoted.join(", ")));
     }
 
-    /// A value that is already there.
+    /// Adds an error for a value that exists already.
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(Kind::Duplicate, path, Some(value.into()), "");
     }
 
-    /// A value that may not be set.
+    /// Adds an error for a value that must not be set.
     pub fn forbidden(&mut self, path: &Path<'_>, detail: impl Into<String>) {
         self.add(Kind::Forbidden, path, None, detail);
     }
 
-    /// A text over its limit.
+    /// Adds an error for a text above its limit.
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
         self.add(Kind::TooLong, path, None, format!("may not be more than {max} bytes"));
     }
 
-    /// A list over its limit.
+    /// Adds an error for a list above its limit.
     pub fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
         let detail = format!("must have at most {max} items");
         self.add(Kind::TooMany, path, Some(actual.into()), detail);
     }
 
-    /// A value of another type.
+    /// Adds an error for a value of the wrong type.
     pub fn wrong_type(&mut self, path: &Path<'_>, value: impl Into<Value>, wanted: &str) {
         self.add(Kind::TypeInvalid, path, Some(value.into()), format!("must be of type {wanted}"));
     }
 
-    /// A reference to something absent.
+    /// Adds an error for a reference to a missing object.
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(Kind::NotFound, path, Some(value.into()), "");
     }

@@ -7,14 +7,12 @@ use crate::rules;
 use crate::tree::{get, has, int, list, text};
 use serde_json::{Value, json};
 
-/// FlowSchemas.
 pub const FLOW_SCHEMA: Rules =
     Rules { name: NameRule::Subdomain, create: schema, update: |new, _, e| schema(new, e), sub: no_sub };
-/// PriorityLevelConfigurations.
 pub const PRIORITY_LEVEL: Rules =
     Rules { name: NameRule::Subdomain, create: level, update: |new, _, e| level(new, e), sub: no_sub };
 
-/// The specs that nobody may change: of the schemas and levels that catch what no other does.
+/// Returns the immutable specs of the catch-all flow schemas and priority levels.
 fn fixed(kind: &str, name: &str) -> Option<Value> {
     let everything = |subjects: Value| {
         json!([{"subjects": subjects, "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],

@@ -1,12 +1,13 @@
-//! Defaults, validation and the create/update strategies of every built-in kind, over JSON trees.
+//! Defaulting, validation and create/update strategies of all built-in kinds, on JSON trees.
 //!
-//! Invariants: everything here is pure (the same objects give the same answer, no clock, no IO); field paths, reasons and
-//! messages are the stock server's, because clients and people match on them. Kinds are keyed by group and kind; a kind
-//! without rows of its own still gets the metadata rules. Typed structs were rejected: the write path holds trees, and
-//! decoding twice costs more than all the rules together.
+//! Invariants: everything is pure (no clock, no IO). Field paths, reasons and messages are
+//! upstream's, because clients and users match them. Rules are selected by group and kind; a kind
+//! without rules of its own gets the metadata rules. Rejected: typed structs, because the write
+//! path uses trees, and decoding twice costs more than all rules together.
 //!
-//! The order on the write path: `default_object` (after decoding and again after mutation by admission), admission,
-//! `prepare_create` or `prepare_update`, `validate_create` or `validate_update`, `as_stored`.
+//! Order on the write path: `default_object` (after decoding and again after mutating admission),
+//! admission, `prepare_create` or `prepare_update`, `validate_create` or `validate_update`,
+//! `as_stored`.
 
 mod admissionregistration;
 mod apiextensions;

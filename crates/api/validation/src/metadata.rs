@@ -1,4 +1,4 @@
-//! Rules for `metadata`, the same for every kind but for the form of names.
+//! Rules of `metadata`, equal for all kinds except for the form of names.
 
 use crate::dispatch::Kind;
 use crate::field::{Errors, Path};
@@ -11,23 +11,23 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// The form of a kind's names.
+/// Form of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// DNS subdomain, at most 253 bytes.
     Subdomain,
     /// DNS label, at most 63 bytes.
     Label,
-    /// What fits into a path segment.
+    /// Valid as a path segment.
     PathSegment,
-    /// What fits into a path segment and has no control characters.
+    /// Valid as a path segment, without control characters.
     PrintablePathSegment,
-    /// Checked by the kind's own rules.
+    /// Validated by the kind's own rules.
     Own,
 }
 
 impl NameRule {
-    /// What is wrong with `name`; a prefix (`generateName`) may end with a dash.
+    /// Returns the problems of `name`. A prefix (`generateName`) may end with a dash.
     pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         let masked = match name.strip_suffix('-') {
             Some(rest) if prefix && !rest.is_empty() => {
@@ -55,7 +55,7 @@ impl NameRule {
     }
 }
 
-/// Rules for a new object's metadata.
+/// Validates a new object's metadata.
 pub fn create(object: &Value, kind: Kind<'_>, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let meta = get(object, "metadata");
     let generate = text(meta, "generateName");
@@ -96,7 +96,7 @@ fn common(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     finalizers(meta, &path.child("finalizers"), errors);
 }
 
-/// The rules for labels in `parent[field]`.
+/// Validates the labels in `parent[field]`.
 pub fn labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(field);
     for (key, value) in entries(parent, field) {
@@ -106,7 +106,7 @@ pub fn labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// The rules for `parent.annotations`.
+/// Validates `parent.annotations`.
 pub fn annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("annotations");
     let mut size = 0;
@@ -161,7 +161,7 @@ fn finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Rules for a changed object's metadata.
+/// Validates a changed object's metadata.
 pub fn update(new: &Value, old: &Value, _kind: Kind<'_>, _rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let (new, old) = (get(new, "metadata"), get(old, "metadata"));
     no_new_finalizers(new, old, &path.child("finalizers"), errors);

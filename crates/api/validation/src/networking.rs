@@ -1,4 +1,4 @@
-//! Ingresses, their classes, network policies, service ranges.
+//! Ingresses, IngressClasses, NetworkPolicies, ServiceCIDRs and IPAddresses.
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -9,18 +9,13 @@ use crate::tree::{equal, get, has, int, list, same, text, texts};
 use api_meta::names;
 use serde_json::Value;
 
-/// Ingresses.
 pub const INGRESS: Rules =
     Rules { name: NameRule::Subdomain, create: ingress, update: |new, _, e| ingress(new, e), sub: no_sub };
-/// IngressClasses.
 pub const INGRESS_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
-/// NetworkPolicies.
 pub const NETWORK_POLICY: Rules =
     Rules { name: NameRule::Subdomain, create: policy, update: |new, _, e| policy(new, e), sub: no_sub };
-/// ServiceCIDRs.
 pub const SERVICE_CIDR: Rules =
     Rules { name: NameRule::Subdomain, create: service_cidr, update: update_cidr, sub: no_sub };
-/// IPAddresses.
 pub const IP_ADDRESS: Rules = Rules { name: NameRule::Own, create: address, update: update_address, sub: no_sub };
 
 fn ingress(object: &Value, errors: &mut Errors) {

@@ -8,7 +8,6 @@ use crate::rules;
 use crate::tree::{get, has, list, text};
 use serde_json::{Value, json};
 
-/// RuntimeClasses.
 pub const RUNTIME_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
 
 fn class(object: &Value, errors: &mut Errors) {

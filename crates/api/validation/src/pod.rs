@@ -1,4 +1,4 @@
-//! Pods and pod templates: one walker for both.
+//! Pods and pod templates, by the same rules.
 
 mod affinity;
 mod container;
@@ -28,9 +28,7 @@ use crate::metadata::NameRule;
 use crate::tree::{get, has, list};
 use serde_json::Value;
 
-/// The rules of pods.
 pub const POD: Rules = Rules { name: NameRule::Subdomain, create, update: update::pod, sub: update::subresource };
-/// The rules of pod templates.
 pub const POD_TEMPLATE: Rules = Rules {
     name: NameRule::Subdomain,
     create: standalone_template,

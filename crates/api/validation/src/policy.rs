@@ -8,7 +8,6 @@ use crate::selector;
 use crate::tree::{get, has};
 use serde_json::Value;
 
-/// PodDisruptionBudgets.
 pub const BUDGET: Rules =
     Rules { name: NameRule::Subdomain, create: budget, update: |new, _, e| budget(new, e), sub: no_sub };
 

@@ -14,16 +14,12 @@ const fn path_named(create: crate::dispatch::Create, update: crate::dispatch::Up
     Rules { name: NameRule::PathSegment, create, update, sub: no_sub }
 }
 
-/// Roles.
 pub const ROLE: Rules = path_named(|o, e| role(o, true, e), |new, _, e| role(new, true, e));
-/// ClusterRoles.
 pub const CLUSTER_ROLE: Rules = path_named(|o, e| role(o, false, e), |new, _, e| role(new, false, e));
-/// RoleBindings.
 pub const ROLE_BINDING: Rules = path_named(
     |o, e| binding(o, &["ClusterRole", "Role"], e),
     |new, old, e| update_binding(new, old, &["ClusterRole", "Role"], e),
 );
-/// ClusterRoleBindings.
 pub const CLUSTER_ROLE_BINDING: Rules =
     path_named(|o, e| binding(o, &["ClusterRole"], e), |new, old, e| update_binding(new, old, &["ClusterRole"], e));
 

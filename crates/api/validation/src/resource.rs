@@ -1,4 +1,4 @@
-//! Resource claims, device classes and slices.
+//! ResourceClaims, DeviceClasses and ResourceSlices.
 
 mod slice;
 
@@ -13,9 +13,7 @@ use crate::tree::{get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// ResourceClaims.
 pub const CLAIM: Rules = Rules { name: NameRule::Subdomain, create: claim, update: update_claim, sub: no_sub };
-/// ResourceClaimTemplates.
 pub const TEMPLATE: Rules = Rules { name: NameRule::Subdomain, create: template, update: update_claim, sub: no_sub };
 
 fn claim(object: &Value, errors: &mut Errors) {
@@ -76,7 +74,7 @@ fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Selectors of devices: expressions over `device`.
+/// Validates device selectors: expressions over `device`.
 fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("selectors");
     for (i, selector) in list(parent, "selectors").iter().enumerate() {
@@ -88,7 +86,6 @@ fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// DeviceClasses.
 pub const DEVICE_CLASS: Rules =
     Rules { name: NameRule::Subdomain, create: class, update: |new, _, e| class(new, e), sub: no_sub };
 
@@ -115,11 +112,11 @@ fn request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The label of namespaces whose claims may ask for access to devices that others use.
+/// Label of namespaces whose claims may request access to devices in use.
 pub const ADMIN_ACCESS_LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Checks a ResourceClaim or a template of one in a namespace without [`ADMIN_ACCESS_LABEL`]: it must not ask for
-/// administrative access. Other kinds don't.
+/// Checks that a ResourceClaim or a template of one in a namespace without [`ADMIN_ACCESS_LABEL`]
+/// does not request administrative access. Other kinds pass.
 pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
     let spec = match (kind.group, kind.kind) {
         ("resource.k8s.io", "ResourceClaim") => get(object, "spec"),
@@ -141,7 +138,7 @@ pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> 
     errors.0
 }
 
-/// Metadata of a template that only the server gives to objects.
+/// Rejects metadata of a template that only the server sets.
 fn template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (field, value) in meta.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
         let spelled = match field.as_str() {

@@ -1,4 +1,4 @@
-//! Forms of single values that many kinds share, with the stock server's texts.
+//! Rules of single values that many kinds share, with upstream's messages.
 
 use crate::field::{Errors, Path};
 use crate::tree::get;
@@ -6,16 +6,16 @@ use api_meta::{Quantity, names};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// The text for numbers below zero.
+/// Message for negative numbers.
 pub const NEGATIVE: &str = "must be greater than or equal to 0";
-/// The text for numbers that are not above zero.
+/// Message for numbers that are not positive.
 pub const NOT_POSITIVE: &str = "must be greater than 0";
-/// The text for changes of what may not change.
+/// Message for changes of immutable fields.
 pub const IMMUTABLE: &str = "field is immutable";
-/// The text for bad port numbers.
+/// Message for invalid port numbers.
 pub const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
-/// A number that may be absent but not below zero.
+/// Validates an optional number that must not be negative.
 pub fn non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(parent, field).as_i64()
         && n < 0
@@ -24,7 +24,7 @@ pub fn non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// A number that may be absent but must be above zero.
+/// Validates an optional number that must be positive.
 pub fn positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(parent, field).as_i64()
         && n <= 0
@@ -33,7 +33,7 @@ pub fn positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// A string that may be absent or empty but else must be one of `known`.
+/// Validates a string that may be absent or empty, or else must be in `known`.
 pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if let Some(value) = get(parent, field).as_str()
         && !known.contains(&value)
@@ -42,7 +42,7 @@ pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, erro
     }
 }
 
-/// A string that must be there and one of `known`.
+/// Validates a required string that must be in `known`.
 pub fn required_one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match get(parent, field).as_str().unwrap_or_default() {
         "" => errors.required(&path.child(field), ""),
@@ -51,22 +51,22 @@ pub fn required_one_of(parent: &Value, field: &str, known: &[&str], path: &Path<
     }
 }
 
-/// A field that may not change.
+/// Checks that an immutable field has not changed.
 pub fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if !crate::tree::same(new, old, field) {
         errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
     }
 }
 
-/// An IP address without leading zeros.
+/// Parses an IP address without leading zeros.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
-/// Problems of an IP address.
+/// Returns the problems of an IP address.
 pub fn ip(text: &str) -> Vec<String> {
     match parse_ip(text) {
-        // Some software takes such an address for IPv4 and some for IPv6.
+        // Some software treats such an address as IPv4 and some as IPv6.
         Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
             vec!["must not be an IPv4-mapped IPv6 address".into()]
         }
@@ -75,7 +75,7 @@ pub fn ip(text: &str) -> Vec<String> {
     }
 }
 
-/// Problems of an address block.
+/// Returns the problems of an address block.
 pub fn cidr(text: &str) -> Vec<String> {
     match text.parse::<ipnet::IpNet>() {
         Ok(_) => Vec::new(),
@@ -83,12 +83,12 @@ pub fn cidr(text: &str) -> Vec<String> {
     }
 }
 
-/// Problems of a port number.
+/// Returns the problem of a port number.
 pub fn port_number(n: i64) -> Option<&'static str> {
     (!(1..=65535).contains(&n)).then_some(PORT_RANGE)
 }
 
-/// Problems of a port's name (IANA service name).
+/// Returns the problems of a port's name (IANA service name).
 pub fn port_name(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > 15 {
@@ -109,7 +109,7 @@ pub fn port_name(text: &str) -> Vec<String> {
     out
 }
 
-/// Problems of a number-or-name port (`targetPort`, probe ports).
+/// Validates a port given by number or name (`targetPort`, ports of probes).
 pub fn port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(name) => errors.invalid_each(path, name, port_name(name)),
@@ -122,7 +122,7 @@ pub fn port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Problems of a key of a ConfigMap or Secret.
+/// Returns the problems of a key of a ConfigMap or Secret.
 pub fn config_key(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > 253 {
@@ -139,7 +139,7 @@ pub fn config_key(text: &str) -> Vec<String> {
     out
 }
 
-/// A qualified name with a domain: `example.com/thing`.
+/// Validates a qualified name with a domain: `example.com/thing`.
 pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some((domain, rest)) = text.split_once('/') else {
         errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
@@ -157,7 +157,7 @@ pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Problems of a fully qualified name (at least `min` dot-separated labels).
+/// Returns the problems of a fully qualified name (at least `min` dot-separated labels).
 pub fn qualified_domain(text: &str, min: usize) -> Vec<String> {
     let mut out = names::dns1123_subdomain(text);
     if out.is_empty() && text.split('.').count() < min {
@@ -170,7 +170,7 @@ fn number(n: usize) -> &'static str {
     if n == 2 { "two" } else { "three" }
 }
 
-/// A quantity, if the text is one.
+/// Parses a quantity.
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(s) => s.parse().ok(),
@@ -179,12 +179,12 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// A quantity of a resource list.
+/// Returns a quantity of a resource list.
 pub fn amount(list: &Value, name: &str) -> Option<Quantity> {
     list.get(name).and_then(quantity)
 }
 
-/// Problems of a percentage (`25%`).
+/// Validates a percentage (`25%`).
 pub fn percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
         && !is_percent(text)
@@ -199,7 +199,7 @@ fn is_percent(text: &str) -> bool {
     text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A number of at least zero or a percentage.
+/// Validates a non-negative number or a percentage.
 pub fn non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(_) => percentage(value, path, errors),
@@ -211,7 +211,7 @@ pub fn non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// A percentage may be at most 100.
+/// Checks that a percentage is at most 100.
 pub fn at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
         && let Some(n) = text.strip_suffix('%').and_then(|n| n.parse::<i64>().ok())
@@ -221,7 +221,8 @@ pub fn at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// The number of a number-or-percentage: a percentage as its digits (only for comparison with zero).
+/// Returns the number of a number or percentage; of a percentage, its digits (only for comparison
+/// with zero).
 pub fn whole(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),

@@ -7,7 +7,6 @@ use crate::rules;
 use crate::tree::{get, int, same, text};
 use serde_json::Value;
 
-/// PriorityClasses.
 pub const PRIORITY_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
 
 const HIGHEST: i64 = 1_000_000_000;

@@ -6,7 +6,7 @@ use crate::tree::{list, text};
 use api_meta::{Selector, names};
 use serde_json::Value;
 
-/// The rules for a label selector.
+/// Validates a label selector.
 pub fn validate(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !selector.is_object() {
         return;
@@ -39,13 +39,13 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a selector has no requirement at all.
+/// Returns whether a selector has no requirements.
 pub fn is_empty(selector: &Value) -> bool {
     let labels = selector.get("matchLabels").and_then(Value::as_object).is_none_or(|m| m.is_empty());
     labels && list(selector, "matchExpressions").is_empty()
 }
 
-/// The selector to match with; `None` matches nothing, an error is a bad selector.
+/// Compiles a selector. `None` matches nothing; an error means that it is invalid.
 pub fn compile(selector: &Value) -> Result<Option<Selector>, ()> {
     let bad_set = |e: &Value| matches!(text(e, "operator"), "In" | "NotIn") && list(e, "values").is_empty();
     if list(selector, "matchExpressions").iter().any(bad_set) {

@@ -9,7 +9,6 @@ use api_meta::names;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// Services.
 pub const SERVICE: Rules =
     Rules { name: NameRule::Label, create: service, update: update_service, sub: |_, _, _, _| {} };
 
@@ -150,8 +149,8 @@ fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Refuses addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address is judged as the
-/// IPv4 address that a connection to it reaches.
+/// Rejects addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address
+/// is treated as the IPv4 address that a connection to it reaches.
 pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, address, rules::ip(address));
     let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else { return };
@@ -185,7 +184,7 @@ fn external_ips(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let ranges = list(spec, "loadBalancerSourceRanges");
-    // The stock server spells this path with a capital.
+    // Upstream capitalises this path.
     let at = path.child("LoadBalancerSourceRanges");
     if !ranges.is_empty() && kind != "LoadBalancer" {
         errors.forbidden(&at, "may only be used when `type` is 'LoadBalancer'");
@@ -281,7 +280,7 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
 
 fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    // A service that was and stays with an address keeps it.
+    // A service that keeps a cluster IP must not change it.
     let kept = |spec: &Value| text(spec, "type") != "ExternalName" && !text(spec, "clusterIP").is_empty();
     if kept(n) && kept(o) && text(n, "clusterIP") != text(o, "clusterIP") {
         let at = path.child("clusterIPs");

@@ -1,4 +1,4 @@
-//! Volumes, claims, classes and CSI objects.
+//! PersistentVolumes, PersistentVolumeClaims, StorageClasses and CSI objects.
 
 mod csi;
 
@@ -14,11 +14,8 @@ use crate::tree::{entries, equal, get, has, list, opt_text, remove, same, set, t
 use api_meta::names;
 use serde_json::Value;
 
-/// PersistentVolumes.
 pub const VOLUME: Rules = Rules { name: NameRule::Subdomain, create: volume, update: update_volume, sub: no_sub };
-/// PersistentVolumeClaims.
 pub const CLAIM: Rules = Rules { name: NameRule::Subdomain, create: claim, update: update_claim, sub: no_sub };
-/// StorageClasses.
 pub const STORAGE_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
 
 const ACCESS: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -168,7 +165,7 @@ fn claim(object: &Value, errors: &mut Errors) {
     claim_spec(get(object, "spec"), &Path::ROOT.child("spec"), errors);
 }
 
-/// The spec of a claim or of a template of one.
+/// Validates the spec of a claim or of a template of one.
 pub fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     access_modes(spec, path, errors);
     if has(spec, "selector") {
@@ -211,7 +208,7 @@ pub fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The spec of a claim template of a StatefulSet, which keeps fields that a claim drops.
+/// Validates the spec of a StatefulSet's claim template, which keeps fields that a claim drops.
 pub fn claim_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     claim_spec(spec, path, errors);
     for field in ["dataSource", "dataSourceRef"] {
@@ -237,7 +234,8 @@ fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     claim(new, errors);
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     let mut munged = n.clone();
-    // The binder sets the volume's name; a bound claim may grow; a claim without a class gets the default one later.
+    // The binder sets the volume's name, a bound claim may grow, and a claim without a class gets
+    // the default one later.
     if text(o, "volumeName").is_empty() {
         set(&mut munged, "volumeName", get(o, "volumeName").clone());
     }

@@ -1,7 +1,8 @@
-//! What a write may touch: the server's own fields, generation, and which part a subresource owns.
+//! Create and update strategies: server-owned fields, generation, and the part of the object that a
+//! subresource owns.
 //!
-//! Invariant: what a writer may not change comes from the old object, silently, as the stock server's strategies do;
-//! validation then sees the result.
+//! Invariant: fields that a writer must not change are silently taken from the old object, like in
+//! upstream's strategies. Validation then sees the result.
 
 mod create;
 mod jobs;
@@ -11,41 +12,41 @@ use crate::dispatch::Kind;
 use crate::tree::{at_mut, list, remove};
 use serde_json::Value;
 
-/// What becomes of an object by being stored: protobuf knows no empty lists, so those that are always written come back
-/// as null.
+/// Applies the changes that storing an object as protobuf causes: it has no empty lists, so those
+/// that are always written are read back as null.
 pub fn as_stored(kind: Kind<'_>, object: &mut Value) {
     if (kind.group, kind.kind) == ("storage.k8s.io", "CSINode")
         && let Some(spec) = at_mut(object, "spec")
         && list(spec, "drivers").is_empty()
     {
-        // What is absent is written as null.
+        // An absent list is written as null.
         remove(spec, "drivers");
     }
 }
 
-/// What makes a kind's generation go up.
+/// Changes that increment a kind's generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Generation {
-    /// The kind has none.
+    /// None: the kind has no generation.
     None,
-    /// A change of this field.
+    /// Changes of this field.
     Field(&'static str),
-    /// Set at creation, never again.
+    /// None after the creation.
     Fixed,
-    /// Not set at creation, counted from the first change of `spec`.
+    /// Changes of `spec`; not set at creation.
     Late,
-    /// Any change but of the resourceVersion.
+    /// All changes except of the resourceVersion.
     Any,
 }
 
-/// What a write to the status may change of the metadata.
+/// Metadata that a status write may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// There is no status, or the object's own writes set it.
+    /// There is no status, or writes to the object set it.
     Open,
-    /// Status writes may change labels and annotations.
+    /// Labels and annotations.
     WithMetadata,
-    /// Status writes change the status only.
+    /// Nothing: only the status.
     Alone,
 }
 
@@ -98,8 +99,8 @@ fn status(kind: Kind<'_>) -> Status {
     }
 }
 
-/// Prepares a new object: drops what only the server or a controller writes and sets what it starts with.
-/// `metadata.uid` and `metadata.creationTimestamp` are there already.
+/// Prepares a new object: drops fields that only the server or a controller writes, and sets
+/// initial values. `metadata.uid` and `metadata.creationTimestamp` must be set already.
 pub fn prepare_create(kind: Kind<'_>, object: &mut Value) {
     create::prepare(kind, object);
 }

@@ -1,13 +1,13 @@
-//! Schemas of custom resources: every value has a type, and defaults have theirs.
+//! Structural schemas of custom resources: every value has a type, and defaults match it.
 
 use crate::field::{Errors, Path};
 use crate::tree::{flag, get, has, list, text};
 use serde_json::Value;
 
-/// Schemas nest at most so deep; the body's depth is bounded before.
+/// Maximum depth of nested schemas. The depth of the body was limited before.
 const DEPTH: usize = 64;
 
-/// Checks a schema; one that is not there is reported elsewhere.
+/// Validates a schema. A missing one is reported elsewhere.
 pub(super) fn check(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
     if schema.is_object() {
         one(schema, path, 0, errors);

@@ -8,7 +8,7 @@ const DESCRIPTORS: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// `schedule` and `timeZone`.
+/// Validates `schedule` and `timeZone`.
 pub fn schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let schedule = text(spec, "schedule");
     let at = path.child("schedule");
@@ -35,7 +35,7 @@ pub fn schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a text is a standard schedule; the error says what is wrong with it.
+/// Checks that a text is a standard schedule. Returns the reason if it is not.
 fn parse(text: &str) -> Result<(), String> {
     if text.starts_with('@') {
         let every = text.strip_prefix("@every ").is_some_and(|d| d.starts_with(|c: char| c.is_ascii_digit()));

@@ -9,10 +9,8 @@ use crate::tree::{entries, get, list, same, text, texts};
 use api_meta::{Quantity, names};
 use serde_json::Value;
 
-/// LimitRanges.
 pub const LIMIT_RANGE: Rules =
     Rules { name: NameRule::Subdomain, create: limit_range, update: |new, _, e| limit_range(new, e), sub: no_sub };
-/// ResourceQuotas.
 pub const RESOURCE_QUOTA: Rules = Rules { name: NameRule::Subdomain, create: quota, update: update_quota, sub: no_sub };
 
 fn limit_range(object: &Value, errors: &mut Errors) {
@@ -112,7 +110,7 @@ fn ratio(
 
 const SCOPES: [&str; 6] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
-/// Counted besides the objects that a quantity is whole for anyway.
+/// Names that are counted, in addition to the objects whose quantities are always whole.
 const COUNTED: [&str; 3] = ["services.nodeports", "services.loadbalancers", "count"];
 
 fn quota(object: &Value, errors: &mut Errors) {

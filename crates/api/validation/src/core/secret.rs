@@ -13,10 +13,8 @@ const LIMIT: usize = 1024 * 1024;
 const FROZEN: &str = "field is immutable when `immutable` is set";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// ConfigMaps.
 pub const CONFIG_MAP: Rules =
     Rules { name: NameRule::Subdomain, create: config_map, update: update_config_map, sub: no_sub };
-/// Secrets.
 pub const SECRET: Rules = Rules { name: NameRule::Subdomain, create: secret, update: update_secret, sub: no_sub };
 
 fn config_map(object: &Value, errors: &mut Errors) {
@@ -60,7 +58,7 @@ fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     }
 }
 
-/// The keys that a type of secret must have.
+/// Returns the required keys of a type of secret.
 fn required(kind: &str) -> &'static [&'static str] {
     match kind {
         "kubernetes.io/ssh-auth" => &["ssh-privatekey"],

@@ -3,7 +3,7 @@
 use crate::tree::{at_mut, each_mut, fill, has, make};
 use serde_json::{Value, json};
 
-/// Defaults of a kind of the group.
+/// Sets the defaults of a kind of this group.
 pub fn defaults(kind: &str, object: &mut Value) {
     match kind {
         "ValidatingWebhookConfiguration" => each_mut(object, "webhooks").for_each(webhook),

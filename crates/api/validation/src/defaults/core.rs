@@ -1,11 +1,11 @@
-//! The core group without workloads.
+//! The core group, except workloads.
 
 use super::pod::volume_source;
 use crate::tree::{at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, make, set, text};
 use base64::Engine;
 use serde_json::{Value, json};
 
-/// Defaults of a kind of the core group.
+/// Sets the defaults of a kind of the core group.
 pub fn defaults(kind: &str, object: &mut Value) {
     match kind {
         "Service" => service(object),
@@ -28,7 +28,7 @@ pub fn defaults(kind: &str, object: &mut Value) {
     }
 }
 
-/// `spec` of a PersistentVolumeClaim or of a template of one.
+/// Sets the defaults in `spec` of a PersistentVolumeClaim or of a template of one.
 pub fn claim_spec(claim: &mut Value) {
     if let Some(spec) = make(claim, "spec") {
         fill(spec, "volumeMode", "Filesystem");

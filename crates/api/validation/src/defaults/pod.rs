@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const FILE_MODE: i64 = 0o644;
 
-/// A Pod: the template's defaults and those that only pods have.
+/// Sets the defaults of a Pod: those of templates and those of pods only.
 pub fn pod(object: &mut Value) {
     let Some(spec) = make(object, "spec") else { return };
     if flag(spec, "hostNetwork") {
@@ -20,21 +20,21 @@ pub fn pod(object: &mut Value) {
     pod_spec(spec);
 }
 
-/// `template` of a PodTemplate.
+/// Sets the defaults in `template` of a PodTemplate.
 pub fn template(object: &mut Value) {
     if let Some(template) = make(object, "template") {
         template_of(template);
     }
 }
 
-/// `spec.template` of a workload.
+/// Sets the defaults in `spec.template` of a workload.
 pub fn workload_template(spec: &mut Value) {
     if let Some(template) = make(spec, "template") {
         template_of(template);
     }
 }
 
-/// A pod template.
+/// Sets the defaults of a pod template.
 pub fn template_of(template: &mut Value) {
     make(template, "metadata");
     if let Some(spec) = make(template, "spec") {
@@ -79,7 +79,7 @@ fn pod_spec(spec: &mut Value) {
     each_mut(spec, "volumes").for_each(volume);
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; both are always written.
+/// Sets `serviceAccountName` and its former name `serviceAccount` to the same value.
 fn account(spec: &mut Value) {
     let (new, old) = (text(spec, "serviceAccountName").to_owned(), text(spec, "serviceAccount").to_owned());
     if !new.is_empty() {
@@ -115,7 +115,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// `Always` for images whose tag is (or stands for) `latest`.
+/// Returns `Always` for images with the explicit or implied tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, false), |(n, _)| (n, true));
     let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
@@ -192,7 +192,7 @@ fn projection(source: &mut Value) {
     }
 }
 
-/// Sources that pods and persistent volumes share.
+/// Sets the defaults of sources that pods and persistent volumes share.
 pub fn volume_source(volume: &mut Value) {
     if let Some(path) = at_mut(volume, "hostPath") {
         fill(path, "type", "");
@@ -217,7 +217,7 @@ pub fn volume_source(volume: &mut Value) {
     }
 }
 
-/// The quality of service that a pod's resources amount to.
+/// Returns the QoS class for a pod's resources.
 pub fn qos_class(pod: &Value) -> &'static str {
     let spec = crate::tree::get(pod, "spec");
     let containers = ["containers", "initContainers"].into_iter().flat_map(|l| crate::tree::list(spec, l));

@@ -1,11 +1,11 @@
-//! The smaller groups.
+//! The remaining, smaller groups.
 
 use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, get, list, make, set, text};
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Defaults of a kind of one of the smaller groups.
+/// Sets the defaults of a kind of one of the smaller groups.
 pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
@@ -133,7 +133,7 @@ fn flow(kind: &str, object: &mut Value) {
     }
 }
 
-/// A claim's requests: one device each unless they say otherwise.
+/// Sets the defaults of a claim's requests: one device each.
 fn claim(object: &mut Value) {
     let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else { return };
     for request in each_mut(devices, "requests") {

@@ -1,11 +1,11 @@
-//! Workloads: templates and how they are rolled out.
+//! Workloads: templates and rollout strategies.
 
 use super::core::claim_spec;
 use super::pod::workload_template;
 use crate::tree::{at_mut, each_mut, fill, fill_text, get, has, make, set, text};
 use serde_json::{Value, json};
 
-/// Defaults of a kind of the groups `apps` and `batch`.
+/// Sets the defaults of a kind of the groups `apps` and `batch`.
 pub fn defaults(kind: &str, object: &mut Value) {
     match kind {
         "Job" => return job(object),
@@ -81,7 +81,7 @@ fn stateful_set(spec: &mut Value) {
     }
 }
 
-/// A ReplicationController: labels and selector come from the template.
+/// Sets labels and selector of a ReplicationController from its template.
 pub fn replication_controller(object: &mut Value) {
     let labels = object.pointer("/spec/template/metadata/labels").cloned();
     if let Some(labels) = labels.filter(|l| l.as_object().is_some_and(|m| !m.is_empty())) {
@@ -127,7 +127,7 @@ fn job(object: &mut Value) {
     job_template_parts(spec);
 }
 
-/// What jobs and the templates of cron jobs share.
+/// Sets the defaults of the common part of jobs and templates of cron jobs.
 fn job_template_parts(spec: &mut Value) {
     if let Some(policy) = at_mut(spec, "podFailurePolicy") {
         for rule in each_mut(policy, "rules") {

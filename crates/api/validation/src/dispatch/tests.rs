@@ -1,4 +1,4 @@
-//! Tables of bad changes to good objects, with the stock server's fields and texts.
+//! Tables of invalid changes to valid objects, with upstream's field paths and messages.
 
 use super::*;
 use crate::{default_object, prepare_create, prepare_update};

@@ -10,7 +10,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const WEIGHT: &str = "must be in the range 1-100";
 
-/// `affinity` of a pod.
+/// Validates `affinity` of a pod.
 pub fn validate(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     node(get(affinity, "nodeAffinity"), &path.child("nodeAffinity"), errors);
     for field in ["podAffinity", "podAntiAffinity"] {
@@ -36,7 +36,7 @@ fn node(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A node selector: at least one term.
+/// Validates a node selector: at least one term.
 pub fn node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("nodeSelectorTerms");
     let terms = list(node_selector, "nodeSelectorTerms");

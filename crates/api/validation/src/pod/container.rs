@@ -12,7 +12,7 @@ const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
-/// Which list a container stands in.
+/// The list that contains a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     App,
@@ -20,7 +20,7 @@ enum Role {
     Ephemeral,
 }
 
-/// All containers of a spec.
+/// Validates all containers of a spec.
 pub fn all(spec: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let apps = list(spec, "containers");
     let at = path.child("containers");
@@ -125,7 +125,7 @@ fn init_only(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields that an ephemeral container may have.
+/// Allowed fields of an ephemeral container.
 const EPHEMERAL: [&str; 14] = [
     "name",
     "image",

@@ -29,7 +29,7 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// `env` and `envFrom` of a container.
+/// Validates `env` and `envFrom` of a container.
 pub fn env(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("env");
     for (i, variable) in list(container, "env").iter().enumerate() {
@@ -132,7 +132,8 @@ fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Error
     }
 }
 
-/// A reference to a field of the pod; `known` are the whole fields, labels and annotations also go by key.
+/// Validates a reference to a field of the pod. `known` are the allowed fields; labels and
+/// annotations may also be referenced by key.
 pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let field = text(reference, "fieldPath");
     let at = path.child("fieldPath");
@@ -165,12 +166,12 @@ pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mu
     errors.invalid(&at, field, "error converting fieldPath: field label not supported: ".to_owned() + field);
 }
 
-/// A reference to a field of the pod from a volume.
+/// Validates a reference to a field of the pod in a volume.
 pub fn volume_field_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     field_ref(reference, &VOLUME_FIELDS, path, errors);
 }
 
-/// A reference to a container's resource.
+/// Validates a reference to a container's resource.
 pub fn resource_ref(reference: &Value, for_volume: bool, path: &Path<'_>, errors: &mut Errors) {
     if for_volume && text(reference, "containerName").is_empty() {
         errors.required(&path.child("containerName"), "");

@@ -1,4 +1,5 @@
-//! What may change about where a pod runs while scheduling gates hold it back: the choice of nodes may become narrower.
+//! Changes of a pod's placement while it has scheduling gates: the choice of nodes may only become
+//! narrower.
 
 use crate::field::{Errors, Path};
 use crate::tree::{entries, equal, get, has, list};
@@ -15,7 +16,7 @@ pub fn node_selector(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// Checks that the required terms of the node affinity only got more requirements.
+/// Checks that requirements were only added to the required terms of the node affinity.
 pub fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let required = |spec| get(get(get(spec, "affinity"), "nodeAffinity"), REQUIRED);
@@ -38,7 +39,8 @@ pub fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// Reports whether a term keeps its requirements. An empty term matches nothing, so that any addition would widen it.
+/// Returns whether a term keeps its requirements. An empty term matches nothing, so any addition
+/// would widen it.
 fn is_narrower(before: &Value, after: &Value) -> bool {
     const LISTS: [&str; 2] = ["matchExpressions", "matchFields"];
     if LISTS.iter().all(|field| list(before, field).is_empty()) {

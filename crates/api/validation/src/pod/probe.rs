@@ -9,7 +9,7 @@ use serde_json::Value;
 const COUNTERS: [&str; 5] =
     ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 
-/// The three probes of a container.
+/// Validates the three probes of a container.
 pub fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if !has(container, field) {
@@ -42,7 +42,7 @@ fn one(probe: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Exactly one way to act.
+/// Checks that there is exactly one handler.
 fn handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut found = 0;
     for field in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
@@ -94,7 +94,7 @@ fn http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The hooks of a container.
+/// Validates the lifecycle hooks of a container.
 pub fn lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let lifecycle = get(container, "lifecycle");
     for field in ["postStart", "preStop"] {
@@ -104,7 +104,7 @@ pub fn lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A condition type or gate name.
+/// Validates a condition type or gate name.
 pub fn qualified(value: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, value, names::qualified_name(value));
 }

@@ -1,4 +1,4 @@
-//! Changes through the subresource `resize`: CPU and memory of containers, nothing else.
+//! Changes by the subresource `resize`: only CPU and memory of containers.
 
 use super::spec;
 use crate::defaults::qos_class;
@@ -10,7 +10,7 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 const PARTS: [&str; 2] = ["requests", "limits"];
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
-/// Checks a write to `pods/resize`.
+/// Validates a write to `pods/resize`.
 pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     if get(get(old, "metadata"), "annotations").get("kubernetes.io/config.mirror").is_some() {
@@ -57,7 +57,7 @@ fn container(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A pod's spec without the amounts that a resize may change.
+/// Returns a pod's spec without the amounts that a resize may change.
 fn without_compute(spec: &Value) -> Value {
     let mut bare = spec.clone();
     let containers = LISTS.iter().filter_map(|field| bare.get(field)?.as_array().map(|all| (*field, all.len())));

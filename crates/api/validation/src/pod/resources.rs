@@ -10,7 +10,7 @@ const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE: &str = "hugepages-";
 const CPU_PRECISION: &str = "must be an integer";
 
-/// Whether a name is of an extended resource (`example.com/gpu`).
+/// Returns whether a name is that of an extended resource (`example.com/gpu`).
 pub fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
@@ -24,7 +24,7 @@ fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The container form of a name: one finding for a name that is not one.
+/// Validates a resource name of a container, with one error for an invalid name.
 fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     standard_name(name, path, errors);
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
@@ -33,10 +33,10 @@ fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Objects that are counted as resources.
+/// Object kinds that are counted as resources.
 const OBJECTS: [&str; 7] =
     ["pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas", "replicationcontrollers"];
-/// Names of resources without a domain.
+/// Resource names without a domain.
 pub const STANDARD: [&str; 21] = [
     "cpu",
     "memory",
@@ -61,7 +61,7 @@ pub const STANDARD: [&str; 21] = [
     "count",
 ];
 
-/// A resource's name: standard or with a domain. One finding for a name that is not one.
+/// Validates a resource name, standard or with a domain, with one error for an invalid name.
 pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let problems = names::qualified_name(name);
     let good = problems.is_empty();
@@ -72,7 +72,7 @@ pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An amount of a resource: not negative, whole where it counts things.
+/// Validates an amount: not negative, and whole if the resource is counted.
 pub fn quantity(name: &str, amount: Quantity, shown: &Value, path: &Path<'_>, errors: &mut Errors) {
     if amount.is_negative() {
         errors.invalid(path, shown.clone(), NEGATIVE);
@@ -83,7 +83,7 @@ pub fn quantity(name: &str, amount: Quantity, shown: &Value, path: &Path<'_>, er
     }
 }
 
-/// A resource list of a node or runtime class.
+/// Validates a resource list of a node or runtime class.
 pub fn list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(field);
     for (name, value) in entries(parent, field) {
@@ -95,14 +95,14 @@ pub fn list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `resources` of a container.
+/// Validates `resources` of a container.
 pub fn container(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(container, "resources") {
         requirements(get(container, "resources"), false, &path.child("resources"), errors);
     }
 }
 
-/// Requests and limits.
+/// Validates requests and limits.
 pub fn requirements(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
     let (limits, requests) = (get(resources, "limits"), get(resources, "requests"));
     let at = path.child("limits");
@@ -170,14 +170,14 @@ fn named_amount(name: &str, value: &Value, whole_pod: bool, path: &Path<'_>, err
     }
 }
 
-/// `overhead` of a pod.
+/// Validates `overhead` of a pod.
 pub fn overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (name, value) in entries(spec, "overhead") {
         named_amount(name, value, false, &path.child("limits").key(name), errors);
     }
 }
 
-/// `resizePolicy` of a container.
+/// Validates `resizePolicy` of a container.
 pub fn resize_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for policy in items(container, "resizePolicy") {

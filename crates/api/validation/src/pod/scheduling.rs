@@ -1,4 +1,4 @@
-//! Tolerations, spreading and gates.
+//! Tolerations, topology spread constraints, readiness and scheduling gates, and taints.
 
 use crate::field::{Errors, Path};
 use crate::rules;
@@ -10,7 +10,7 @@ use serde_json::Value;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 
-/// Tolerations of a pod or runtime class.
+/// Validates the tolerations of a pod or runtime class.
 pub fn tolerations(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in all.iter().enumerate() {
         one(toleration, &path.index(i), errors);
@@ -52,7 +52,7 @@ fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Topology spread constraints.
+/// Validates topology spread constraints.
 pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
@@ -104,14 +104,14 @@ fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut 
     selector::validate(get(constraint, "labelSelector"), &path.child("labelSelector"), errors);
 }
 
-/// Readiness gates.
+/// Validates readiness gates.
 pub fn readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
         super::probe::qualified(text(gate, "conditionType"), &path.index(i).child("conditionType"), errors);
     }
 }
 
-/// Scheduling gates.
+/// Validates scheduling gates.
 pub fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
@@ -124,7 +124,7 @@ pub fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Taints of a node.
+/// Validates the taints of a node.
 pub fn taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, taint) in all.iter().enumerate() {

@@ -13,7 +13,7 @@ const POLICIES: [(&str, [&str; 2]); 3] = [
 ];
 const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
 
-/// The pod's context, and what it shares with the host.
+/// Validates the pod's security context and its host namespaces.
 pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("securityContext");
     let context = get(spec, "securityContext");
@@ -69,7 +69,7 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     windows(context, &at, errors);
 }
 
-/// Without a user namespace a container must not see all of /proc.
+/// Checks that a container without a user namespace does not see all of /proc.
 fn masked_proc(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["containers", "initContainers", "ephemeralContainers"] {
         let at = path.child(field);
@@ -168,7 +168,7 @@ fn local_file(file: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A container's context.
+/// Validates a container's security context.
 pub fn container(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["runAsUser", "runAsGroup"] {
         id(context, field, path, errors);

@@ -1,4 +1,4 @@
-//! Volume sources, as pods and persistent volumes have them.
+//! Volume sources of pods and persistent volumes.
 
 use super::environment;
 use super::volume::{descending, no_backsteps};
@@ -8,7 +8,7 @@ use crate::tree::{get, has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// All sources of a pod's volumes, in the order in which more than one is refused.
+/// All sources of a pod's volumes, in the order in which further ones are reported.
 const POD_SOURCES: [&str; 31] = [
     "emptyDir",
     "hostPath",
@@ -46,7 +46,7 @@ const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 const ONE_ONLY: &str = "may not specify more than 1 volume type";
 
-/// What each source needs to say.
+/// Required fields of each source.
 const REQUIRED: [(&str, &[&str]); 20] = [
     ("gitRepo", &["repository"]),
     ("gcePersistentDisk", &["pdName"]),
@@ -70,11 +70,12 @@ const REQUIRED: [(&str, &[&str]); 20] = [
     ("configMap", &["name"]),
 ];
 
-/// The sources that a volume has.
+/// Returns the sources of a volume. Reports an error for each one after the first.
 pub fn count_sources(volume: &Value, whole: bool, path: &Path<'_>, errors: &mut Errors) -> Vec<&'static str> {
     let found: Vec<&'static str> = POD_SOURCES.into_iter().filter(|s| has(volume, s)).collect();
     for extra in found.iter().skip(1) {
-        // The stock server's paths: two of them spelled its own way, one not counted in persistent volumes.
+        // Upstream's paths: two sources are spelled differently, and one is not counted in
+        // persistent volumes.
         let spelled = match *extra {
             "cephfs" => "cephFS",
             "downwardAPI" => "downwarAPI",
@@ -86,7 +87,7 @@ pub fn count_sources(volume: &Value, whole: bool, path: &Path<'_>, errors: &mut 
     found.into_iter().take(1).collect()
 }
 
-/// A volume of a pod.
+/// Validates a volume of a pod.
 pub fn pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let found = count_sources(volume, true, path, errors);
     let Some(kind) = found.first() else {
@@ -115,7 +116,7 @@ pub fn pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields that a source must have.
+/// Checks the required fields of a source.
 pub fn needed(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let fields = REQUIRED.iter().find(|(k, _)| *k == kind).map(|(_, f)| *f).unwrap_or_default();
     for field in fields {
@@ -147,7 +148,7 @@ fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A path of the host.
+/// Validates a path of the host.
 pub fn host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let value = text(source, "path");
     if value.is_empty() {
@@ -166,7 +167,7 @@ fn mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
 
 fn key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, item) in list(source, "items").iter().enumerate() {
-        // The stock server's paths differ by source; the item is what people look for.
+        // Upstream's paths differ between sources; this one names the item.
         let at = path.child("items");
         let at = at.index(i);
         if text(item, "key").is_empty() {
@@ -259,7 +260,7 @@ fn token(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of a CSI driver.
+/// Validates the name of a CSI driver.
 pub fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return;

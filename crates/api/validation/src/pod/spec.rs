@@ -11,7 +11,7 @@ use serde_json::Value;
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
-/// The rules for a pod's or template's spec. `metadata` is what downward references may name.
+/// Validates the spec of a pod or template. `_metadata` is reserved for downward references.
 pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     let volumes = volume::list(spec, &path.child("volumes"), errors);
     container::all(spec, &volumes, path, errors);
@@ -49,7 +49,7 @@ fn required_one_of(spec: &Value, field: &str, known: &[&str], path: &Path<'_>, e
     rules::required_one_of(spec, field, known, path, errors);
 }
 
-/// Names of other things.
+/// Validates names of referenced objects.
 fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
         let name = text(spec, field);
@@ -182,7 +182,7 @@ fn resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields that one operating system has and the other has not.
+/// Message for fields that only exist on the other operating system.
 const WINDOWS_ONLY: &str = "windows options cannot be set for a linux pod";
 const LINUX_ONLY_POD: [&str; 3] = ["hostPID", "hostIPC", "shareProcessNamespace"];
 

@@ -5,7 +5,7 @@ use crate::rules;
 use crate::tree::{get, int, list, text};
 use serde_json::Value;
 
-/// Checks a write to `pods/status`.
+/// Validates a write to `pods/status`.
 pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
     let (n, o) = (get(new, "status"), get(old, "status"));
@@ -29,7 +29,8 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     addresses(n, o, ["hostIP", "hostIPs"], &path, errors);
 }
 
-/// New addresses must be good; bad ones that are there already may stay. One address a family.
+/// Validates new addresses; invalid ones that existed before may remain. At most one address per
+/// family.
 fn addresses(new: &Value, old: &Value, [single, field]: [&str; 2], path: &Path<'_>, errors: &mut Errors) {
     let (after, before, at) = (list(new, field), list(old, field), path.child(field));
     let known = |address: &str| text(old, single) == address || before.iter().any(|old| text(old, "ip") == address);

@@ -7,7 +7,7 @@ use crate::selector;
 use crate::tree::{get, has, list, text};
 use serde_json::{Value, json};
 
-/// A template by itself.
+/// Validates a template independent of its owner.
 pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     let meta = get(template, "metadata");
     metadata::labels(meta, "labels", path, errors);
@@ -19,7 +19,8 @@ pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A template whose pods are kept running, selected by `selector` (a LabelSelector).
+/// Validates a template of a replicated workload, whose pods `selector` (a LabelSelector) must
+/// match.
 pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
     matches(template, labels, path, errors);
     pod_template(template, path, errors);
@@ -33,7 +34,8 @@ pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &
     }
 }
 
-/// The template's labels must meet the selector; an empty selector is refused elsewhere, an absent one matches nothing.
+/// Checks that the selector matches the template's labels. An empty selector is rejected elsewhere;
+/// an absent one matches nothing.
 pub fn matches(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
     if labels.is_object() && selector::is_empty(labels) {
         return;

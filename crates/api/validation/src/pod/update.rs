@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// The rules for a changed pod.
+/// Validates a changed pod.
 pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let (n, o) = (get(new, "spec"), get(old, "spec"));
@@ -32,7 +32,7 @@ pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// The new spec with what may change set back to the old.
+/// Returns the new spec with all mutable fields reset to their old values.
 fn munge(new: &Value, old: &Value, gated: bool) -> Value {
     let mut munged = new.clone();
     for field in ["containers", "initContainers"] {
@@ -60,7 +60,7 @@ fn munge(new: &Value, old: &Value, gated: bool) -> Value {
     munged
 }
 
-/// Sets back the node affinity; pod affinities stay as they are.
+/// Resets the node affinity; pod affinities remain.
 fn restore_node_affinity(munged: &mut Value, old: &Value) {
     let before = get(get(old, "affinity"), "nodeAffinity").clone();
     if !has(munged, "affinity") && before.is_null() {
@@ -71,7 +71,7 @@ fn restore_node_affinity(munged: &mut Value, old: &Value) {
     }
 }
 
-/// The names of the fields that differ, as the stock server's diff shows them.
+/// Returns the names of the fields that differ, in the form of upstream's diff.
 fn difference(new: &Value, old: &Value) -> String {
     let mut fields: Vec<&String> = new.as_object().into_iter().chain(old.as_object()).flat_map(|m| m.keys()).collect();
     fields.sort();
@@ -113,7 +113,7 @@ fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The rules for writes to a pod's subresources.
+/// Validates writes to a pod's subresources.
 pub fn subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
     match subresource {
         "ephemeralcontainers" => ephemeral(new, old, errors),

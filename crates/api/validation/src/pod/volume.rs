@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 /// The volumes of a pod by name.
 pub struct Volumes<'a>(HashMap<&'a str, &'a Value>);
 
-/// Checks the list of volumes.
+/// Validates the list of volumes.
 pub fn list<'a>(spec: &'a Value, path: &Path<'_>, errors: &mut Errors) -> Volumes<'a> {
     let mut known: HashMap<&str, &Value> = HashMap::new();
     for (i, volume) in items(spec, "volumes").iter().enumerate() {
@@ -33,12 +33,12 @@ pub fn list<'a>(spec: &'a Value, path: &Path<'_>, errors: &mut Errors) -> Volume
 }
 
 impl Volumes<'_> {
-    /// Whether there is a volume of that name.
+    /// Returns whether a volume of that name exists.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// `volumeMounts` and `volumeDevices` of a container.
+    /// Validates `volumeMounts` and `volumeDevices` of a container.
     pub fn mounts(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let devices = items(container, "volumeDevices");
         let device_paths: HashSet<&str> = devices.iter().map(|d| text(d, "devicePath")).collect();
@@ -123,7 +123,7 @@ impl Volumes<'_> {
 
 fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, errors: &mut Errors) {
     let (sub_path, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
-    // The stock server names the list, not the mount, in these two paths.
+    // Upstream names the list instead of the mount in these two paths.
     descending(sub_path, &list.child("subPath"), errors);
     if !expression.is_empty() {
         if !sub_path.is_empty() {
@@ -145,7 +145,7 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
     rules::one_of(mount, "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"], list, errors);
 }
 
-/// A path below its root.
+/// Validates a relative path without `..`.
 pub fn descending(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.starts_with('/') {
         errors.invalid(path, value, "must be a relative path");
@@ -153,7 +153,7 @@ pub fn descending(value: &str, path: &Path<'_>, errors: &mut Errors) {
     no_backsteps(value, path, errors);
 }
 
-/// A path without `..`.
+/// Validates a path without `..`.
 pub fn no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.split('/').any(|p| p == "..") {
         errors.invalid(path, value, "must not contain '..'");

@@ -1,4 +1,4 @@
-//! ResourceSlices: where devices are, and what they share.
+//! ResourceSlices: location and sharing of devices.
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -8,14 +8,13 @@ use crate::tree::{entries, flag, get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-/// ResourceSlices.
 pub const SLICE: Rules =
     Rules { name: NameRule::Subdomain, create: slice, update: |new, _, e| slice(new, e), sub: no_sub };
 
 const WHERE: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
-/// How many of the fields say something.
+/// Returns how many of the fields are set.
 fn said(object: &Value, fields: &[&str]) -> usize {
     let set = |f: &&&str| has(object, f) && get(object, f) != &Value::Bool(false) && get(object, f) != "";
     fields.iter().filter(set).count()

@@ -1,4 +1,4 @@
-//! CSI drivers, their nodes and capacities, attachments and attribute classes.
+//! CSIDrivers, CSINodes, CSIStorageCapacities, VolumeAttachments and VolumeAttributesClasses.
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -8,17 +8,12 @@ use crate::rules;
 use crate::tree::{get, has, list, same, text, texts};
 use serde_json::Value;
 
-/// CSIDrivers.
 pub const CSI_DRIVER: Rules = Rules { name: NameRule::Subdomain, create: driver, update: update_driver, sub: no_sub };
-/// CSINodes.
 pub const CSI_NODE: Rules = Rules { name: NameRule::Subdomain, create: node, update: update_node, sub: no_sub };
-/// CSIStorageCapacities.
 pub const CSI_STORAGE_CAPACITY: Rules =
     Rules { name: NameRule::Subdomain, create: capacity, update: update_capacity, sub: no_sub };
-/// VolumeAttachments.
 pub const VOLUME_ATTACHMENT: Rules =
     Rules { name: NameRule::Subdomain, create: attachment, update: update_attachment, sub: no_sub };
-/// VolumeAttributesClasses.
 pub const VOLUME_ATTRIBUTES_CLASS: Rules =
     Rules { name: NameRule::Subdomain, create: attributes, update: update_attributes, sub: no_sub };
 

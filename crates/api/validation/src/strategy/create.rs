@@ -1,4 +1,4 @@
-//! New objects.
+//! Strategies for new objects.
 
 use super::{Generation, Status, generation, jobs, status};
 use crate::defaults::qos_class;
@@ -6,7 +6,7 @@ use crate::dispatch::Kind;
 use crate::tree::{get, has, list, make, remove, set, text};
 use serde_json::{Value, json};
 
-/// See `prepare_create`.
+/// Implements `prepare_create`.
 pub fn prepare(kind: Kind<'_>, object: &mut Value) {
     let at_first = matches!(generation(kind), Generation::Field(_) | Generation::Fixed | Generation::Any);
     if let Some(meta) = make(object, "metadata") {
@@ -54,7 +54,7 @@ fn namespace(object: &mut Value) {
     set(spec, "finalizers", finalizers);
 }
 
-/// The counter of template changes, kept as an annotation since apps/v1.
+/// Sets the counter of template changes, an annotation since apps/v1.
 pub fn template_generation(object: &mut Value, generation: i64) {
     if let Some(annotations) = make(object, "metadata").and_then(|m| make(m, "annotations")) {
         set(annotations, "deprecated.daemonset.template.generation", generation.to_string());

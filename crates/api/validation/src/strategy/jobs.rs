@@ -1,4 +1,4 @@
-//! The selector that a job gets unless its user brings one.
+//! The generated selector of a job.
 
 use crate::tree::{equal, flag, get, make, set, text};
 use serde_json::{Value, json};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
 
-/// Labels the pods with the job's name and UID and selects by UID.
+/// Labels the pods with the job's name and UID, and selects them by UID, unless `manualSelector` is
+/// set.
 pub fn own_selector(job: &mut Value) {
     if flag(get(job, "spec"), "manualSelector") {
         return;
@@ -14,7 +15,7 @@ pub fn own_selector(job: &mut Value) {
     let meta = get(job, "metadata");
     let (uid, name) = (text(meta, "uid").to_owned(), text(meta, "name").to_owned());
     let template = job.pointer("/spec/template/metadata/labels").cloned().unwrap_or(json!({}));
-    // Labels that came from the template by default go on being the template's.
+    // Labels that defaulted to the template's remain equal to them.
     let shared = !equal(&template, &Value::Null) && equal(get(meta, "labels"), &template);
     let pairs = [("controller-uid", &uid), ("job-name", &name), (UID, &uid), (NAME, &name)];
     let Some(spec) = make(job, "spec") else { return };

@@ -1,4 +1,4 @@
-//! Changed objects.
+//! Strategies for changed objects.
 
 use super::create::template_generation;
 use super::{Generation, Status, generation, status};
@@ -6,7 +6,7 @@ use crate::dispatch::Kind;
 use crate::tree::{each_mut, equal, fill, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
 
-/// See `prepare_update`.
+/// Implements `prepare_update`.
 pub fn prepare(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Value) {
     match (kind.group, kind.kind, subresource) {
         (_, _, "status") => of_status(kind, new, old),
@@ -83,14 +83,15 @@ fn of_status(kind: Kind<'_>, new: &mut Value, old: &Value) {
     *new = result;
 }
 
-/// Status writers of some kinds must not touch a field of the metadata, which old clients send incompletely.
+/// Resets a field of the metadata for status writes of some kinds, because old clients send it
+/// incompletely.
 fn keep_metadata(new: &mut Value, old: &Value, field: &str) {
     if let Some(metadata) = make(new, "metadata") {
         keep(metadata, get(old, "metadata"), field);
     }
 }
 
-/// The moment of a volume's last change of phase, unless its writer says it.
+/// Sets the time of a volume's last phase change, unless the writer has set it.
 fn phase_change(new: &mut Value, old: &Value) {
     let (after, before) = (get(new, "status"), get(old, "status"));
     let moved = text(after, "phase") != text(before, "phase");
@@ -107,7 +108,7 @@ fn is_decision(condition: &Value) -> bool {
     matches!(text(condition, "type"), "Approved" | "Denied")
 }
 
-/// Approved and Denied are written through `approval` only.
+/// Resets Approved and Denied, which are only written by `approval`.
 fn keep_decisions(new: &mut Value, old: &Value) {
     let before = list(get(old, "status"), "conditions").iter().filter(|c| is_decision(c)).cloned();
     let after = list(get(new, "status"), "conditions").iter().filter(|c| !is_decision(c)).cloned();
@@ -136,7 +137,7 @@ fn approval(new: &mut Value, old: &Value) {
     *new = result;
 }
 
-/// The moments of conditions whose writer leaves them out.
+/// Sets the times of conditions that the writer omitted.
 fn condition_times(new: &mut Value, old: &Value) {
     let before = list(get(old, "status"), "conditions").to_vec();
     let now = api_meta::time::now();
@@ -180,7 +181,7 @@ fn only_resources(new: &mut Value, old: &Value) {
     *new = result;
 }
 
-/// Addresses that a service holds stay with it when an update leaves them out.
+/// Keeps a service's allocated addresses if an update omits them.
 fn service(new: &mut Value, old: &Value) {
     let before = get(old, "spec").clone();
     let Some(spec) = make(new, "spec") else { return };
@@ -246,7 +247,8 @@ fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Va
         Generation::Late => !same(new, old, "spec"),
         Generation::Any => !same_but_version(new, old),
     };
-    // A Deployment's annotations are part of what its controller observes; its own come with the status.
+    // A Deployment's controller observes its annotations too. The controller's own annotations are
+    // written with the status.
     let noted = kind.group == "apps"
         && kind.kind == "Deployment"
         && subresource.is_empty()
