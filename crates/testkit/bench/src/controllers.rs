@@ -1,4 +1,5 @@
-//! Cost of controllers' decisions as the cluster grows. Where a scan was replaced, the scan is measured beside it.
+//! Cost of controllers' decisions as the cluster grows. If a scan was replaced, the scan is
+//! measured for comparison.
 
 use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
@@ -14,7 +15,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Sizes to measure at, in nodes
@@ -68,7 +69,7 @@ fn subnets(count: usize) -> anyhow::Result<Duration> {
     }))
 }
 
-/// The first subnet that overlaps none of those taken, each compared with each; for the last node alone.
+/// Finds the first subnet that overlaps no allocated one by pairwise comparison, for the last node.
 fn last_subnet_by_scan(count: usize) -> anyhow::Result<Duration> {
     let Range { cluster, mask } = range()?;
     let taken: HashSet<IpNet> = cluster.subnets(mask)?.take(count - 1).collect();
@@ -126,7 +127,7 @@ fn owner_checks(count: usize) -> Duration {
     time(|| uids.iter().filter(|uid| absent.contains(uid)).count())
 }
 
-/// Each question first drops what is old, which looks at everything.
+/// Checks owners with a scan that first drops old entries.
 fn owner_checks_by_scan(count: usize) -> Duration {
     let now = Instant::now();
     let mut absent: HashMap<String, Instant> = (0..count).map(|i| (i.to_string(), now)).collect();

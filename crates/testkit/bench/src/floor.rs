@@ -1,4 +1,5 @@
-//! The runtime's own floor: run a sandbox, create a container, start it, through CRI directly.
+//! Minimum that the runtime needs: runs a sandbox, creates a container and starts it, directly
+//! through CRI.
 
 use crate::stats;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,19 +10,19 @@ use node_runtime::v1::{
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The runtime's socket
+    /// Socket of the runtime
     #[arg(long)]
     endpoint: String,
     /// Image with a `sleep` program
     #[arg(long, default_value = "ironclad.local/busybox:1")]
     image: String,
-    /// How many pods
+    /// Number of pods
     #[arg(long, default_value_t = 20)]
     count: usize,
-    /// How many callers at once
+    /// Number of concurrent callers
     #[arg(long, default_value_t = 1)]
     callers: usize,
 }

@@ -1,5 +1,5 @@
-//! Figures of a running cluster, pod start against the runtime's own floor, and of decisions at the size of large ones.
-//! Prints one JSON value.
+//! Benchmarks of a running cluster: pod start compared with the runtime's minimum, and controllers'
+//! decisions at large sizes. Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
 mod controllers;
@@ -18,11 +18,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// POST of a pod until a watch shows it Running
+    /// Time from the POST of a pod until a watch shows it Running
     Pods(pods::Options),
-    /// Sandbox and container through CRI, nothing else
+    /// Time of sandbox and container through CRI alone
     Floor(floor::Options),
-    /// Decisions of controllers in large clusters, without a cluster
+    /// Controllers' decisions in large clusters, without a cluster
     Controllers(controllers::Options),
 }
 

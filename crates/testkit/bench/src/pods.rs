@@ -1,4 +1,4 @@
-//! POST of a pod until a watch shows it Running: one after another, or all at once.
+//! Time from the POST of a pod until a watch shows it Running, sequentially or concurrently.
 
 use crate::stats;
 use anyhow::{Context, bail};
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 const LABEL: &str = "bench=pod-start";
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Kubeconfig of somebody who may create pods
+    /// Kubeconfig of a user who may create pods
     #[arg(long)]
     kubeconfig: PathBuf,
     /// Image with a `sleep` program
     #[arg(long, default_value = "ironclad.local/busybox:1")]
     image: String,
-    /// How many pods
+    /// Number of pods
     #[arg(long, default_value_t = 20)]
     count: usize,
-    /// All at once instead of one after another
+    /// Create all pods at once instead of sequentially
     #[arg(long)]
     together: bool,
 }

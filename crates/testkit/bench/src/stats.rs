@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Median, 90th percentile and largest of `samples`, in milliseconds, and how long all took together.
+/// Returns median, 90th percentile and maximum of `samples`, in milliseconds, and the total
+/// duration.
 pub fn summary(mut samples: Vec<Duration>, whole: Duration) -> Value {
     samples.sort();
     let at = |part: f64| {
