@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long an answer may take before the test fails.
+/// Timeout of a request, after which the test fails.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A client of a TLS server on loopback. Each request has a connection of its own.
@@ -55,7 +55,7 @@ impl Caller {
         TlsConnector::from(self.tls.clone()).connect(name, stream).await
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
     /// The server closed the connection, took longer than 30 s, or the path or a header can't be sent.
@@ -81,7 +81,7 @@ impl Caller {
         let driver = tokio::spawn(connection.with_upgrades());
         let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
-        // An upgraded connection has no body that ends.
+        // The body of an upgraded connection does not end.
         let body = if parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
             Bytes::new()
         } else {
@@ -99,7 +99,7 @@ impl Caller {
     /// Sends GET.
     ///
     /// # Panics
-    /// Where no answer comes, as the following methods do.
+    /// If there is no response, like the following methods.
     pub async fn get(&self, path: &str) -> Reply {
         Self::sent(self.send(Method::GET, path, &[], "").await, path)
     }

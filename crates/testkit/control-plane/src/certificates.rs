@@ -1,4 +1,4 @@
-//! Client certificates for users that only a test knows.
+//! Client certificates for users of a test.
 
 use operator_pki::{Authority, Kubeconfig, Names, NodeName, Pki, Subject};
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! Starting and stopping the parts.
+//! Starts and stops the components.
 
 use crate::Caller;
 use crate::certificates::Certificates;
@@ -12,10 +12,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a component may take to be ready.
+/// Timeout for a component to become ready.
 const START: Duration = Duration::from_secs(30);
 
-/// The parts of a control plane and their flags.
+/// Components of a control plane and their flags.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Flags of the API server besides the addresses and certificates, such as `--anonymous-auth=false`. A flag given
@@ -23,11 +23,11 @@ pub struct Options {
     pub api_server: Vec<String>,
     /// Flags of the store besides the addresses and certificates.
     pub store: Vec<String>,
-    /// Names for which kubelet certificates are made.
+    /// Names of nodes for which kubelet certificates are created.
     pub nodes: Vec<String>,
 }
 
-/// A running control plane; dropping it stops all its parts.
+/// A running control plane; dropping it stops all its components.
 pub struct ControlPlane {
     folder: tempfile::TempDir,
     certificates: Certificates,
@@ -43,7 +43,7 @@ impl Drop for ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a store and an API server with Node and RBAC authorisation, as `ironclad` does.
+    /// Starts a store and an API server with Node and RBAC authorization, like `ironclad`.
     ///
     /// # Panics
     /// If a part does not become ready within 30 s.
@@ -54,7 +54,7 @@ impl ControlPlane {
     /// Starts a store and an API server with these options.
     ///
     /// # Panics
-    /// If a part does not become ready within 30 s.
+    /// If a component does not become ready within 30 s.
     pub async fn start_with(options: Options) -> Self {
         match Self::try_start(&options).await {
             Ok(plane) => plane,
@@ -62,10 +62,10 @@ impl ControlPlane {
         }
     }
 
-    /// Starts a store and an API server, and returns what kept them from starting.
+    /// Starts a store and an API server. Returns the error if that fails.
     ///
     /// # Errors
-    /// A part refused its flags or did not become ready within 30 s.
+    /// A component rejected its flags or did not become ready within 30 s.
     pub async fn try_start(options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ironclad-control-plane.").tempdir()?;
         let certificates = Certificates::create(&folder.path().join("pki"), &options.nodes)?;
@@ -79,7 +79,7 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Returns the folder of the test's files; it is removed with the control plane.
+    /// Returns the directory of the test's files. It is deleted with the control plane.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -104,7 +104,7 @@ impl ControlPlane {
         self.certificates.pki.key(name)
     }
 
-    /// Returns a client that may do everything.
+    /// Returns a client with all permissions.
     pub fn admin(&self) -> Caller {
         self.user("kubernetes-admin", Some("system:masters"))
     }
@@ -125,7 +125,7 @@ impl ControlPlane {
         self.user(&format!("system:node:{node}"), Some("system:nodes"))
     }
 
-    /// Returns a client that shows no credentials.
+    /// Returns a client without credentials.
     pub fn anonymous(&self) -> Caller {
         self.caller(None)
     }
@@ -155,10 +155,10 @@ impl ControlPlane {
         }
     }
 
-    /// Lets a user use these rules in a namespace, or in the whole cluster if `namespace` is empty.
+    /// Grants a user these rules in a namespace, or in the whole cluster if `namespace` is empty.
     ///
     /// # Panics
-    /// If the role or its binding is refused.
+    /// If the role or its binding is rejected.
     pub async fn grant(&self, user: &str, namespace: &str, rules: serde_json::Value) {
         let (role, binding) =
             if namespace.is_empty() { ("ClusterRole", "ClusterRoleBinding") } else { ("Role", "RoleBinding") };
@@ -179,10 +179,10 @@ impl ControlPlane {
         self.admin().post(&format!("{base}/{plural}"), &binding).await.expect_success();
     }
 
-    /// Starts the controller manager with these controllers (as `--controllers` takes them).
+    /// Starts the controller manager with these controllers (in the form of `--controllers`).
     ///
     /// # Panics
-    /// If the flags are refused.
+    /// If the flags are rejected.
     pub fn start_controllers(&self, controllers: &str) {
         let pki = &self.certificates.pki;
         let flags = [
@@ -207,7 +207,7 @@ impl ControlPlane {
     /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
     ///
     /// # Errors
-    /// The kubelet refused its flags or did not begin to serve within 30 s.
+    /// The kubelet rejected its flags or did not start to serve within 30 s.
     pub async fn start_kubelet(&self, node: &str, flags: &[&str]) -> anyhow::Result<SocketAddr> {
         let root = self.folder().join(node);
         let port_file = root.join("port");
@@ -245,7 +245,7 @@ impl ControlPlane {
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Lets the API server use kubelets, as `ironclad up` does.
+    /// Grants the API server access to kubelets, like `ironclad up`.
     async fn bind_kubelet_client(&self) -> anyhow::Result<()> {
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
@@ -346,7 +346,7 @@ async fn start_api_server(
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
 
-/// Puts a command line together; a flag of `extra` replaces the default of the same name.
+/// Builds a command line. A flag of `extra` replaces the default of the same name.
 fn command_line(program: &str, defaults: &[String], extra: &[String]) -> Vec<String> {
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let replaced = |flag: &&String| !extra.iter().any(|given| name(given) == name(flag));
@@ -354,7 +354,8 @@ fn command_line(program: &str, defaults: &[String], extra: &[String]) -> Vec<Str
     std::iter::once(program.to_owned()).chain(kept).chain(extra.iter().cloned()).collect()
 }
 
-/// Runs a component in the background; its error is printed, and the wait for its readiness then fails.
+/// Runs a component in the background. Its error is printed, and the wait for its readiness then
+/// fails.
 fn spawn(name: &'static str, component: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         if let Err(error) = component.await {

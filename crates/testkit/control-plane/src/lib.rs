@@ -1,8 +1,10 @@
-//! A control plane inside the test's own process: kvstore with its engine in memory, an API server on loopback over
-//! real TLS, and, where a test asks for them, the controller manager and kubelets on the simulated runtime.
+//! A control plane in the test's own process: kvstore with an in-memory engine, an API server on
+//! loopback over TLS and, if a test requests them, the controller manager and kubelets on the
+//! simulated runtime.
 //!
-//! Every port is picked by the kernel and every file lives in a folder of the test, so tests run side by side.
-//! Tests talk to the API server as clients do: through [`Caller`], with certificates or tokens of their own.
+//! The kernel picks every port, and all files are in a directory of the test, so tests can run
+//! concurrently. Tests access the API server like clients: through [`Caller`], with their own
+//! certificates or tokens.
 
 mod caller;
 mod certificates;

@@ -1,10 +1,10 @@
-//! The answer to a request, read whole.
+//! The complete response to a request.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-/// The answer to a request.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status.
@@ -16,7 +16,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Returns the body as JSON; null where it is something else.
+    /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -32,20 +32,20 @@ impl Reply {
         values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
     }
 
-    /// Returns the answer if its status is 2xx.
+    /// Returns the response if its status is 2xx.
     ///
     /// # Panics
-    /// On any other status, with the answer's text.
+    /// On any other status, with the response's text.
     #[track_caller]
     pub fn expect_success(self) -> Self {
         assert!((200..300).contains(&self.status), "status {}: {}", self.status, self.text());
         self
     }
 
-    /// Returns the answer if it has this status.
+    /// Returns the response if it has this status.
     ///
     /// # Panics
-    /// On any other status, with the answer's text.
+    /// On any other status, with the response's text.
     #[track_caller]
     pub fn expect_status(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());

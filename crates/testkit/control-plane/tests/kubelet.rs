@@ -1,4 +1,5 @@
-//! The kubelet on the simulated runtime: what it does with pods, seen from the API server and from the node.
+//! The kubelet on the simulated runtime: its handling of pods, as seen from the API server and from
+//! the node.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -147,7 +148,7 @@ async fn object_that_comes_while_volumes_are_made_reaches_them() {
     wait_for("all objects", || async { (0..COUNT).all(|n| folder.join(format!("k{n}")).exists()) }).await;
 }
 
-/// A node of its own, with static pods.
+/// A standalone node with static pods.
 struct Node {
     folder: tempfile::TempDir,
     stop: CancellationToken,
@@ -190,7 +191,7 @@ impl Node {
         std::fs::write(path, manifest.to_string()).unwrap();
     }
 
-    /// Logs of the containers that were started, by the folder of their pod.
+    /// Returns the logs of started containers, by the directory of their pod.
     fn logs(&self) -> Vec<PathBuf> {
         let pods = std::fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
         pods.map(|pod| pod.path().join("c/0.log")).filter(|log| log.exists()).collect()

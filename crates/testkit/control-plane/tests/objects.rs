@@ -1,4 +1,4 @@
-//! The life of objects at a running API server, where several parts must agree.
+//! Lifecycle of objects on a running API server, as far as several components must agree.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

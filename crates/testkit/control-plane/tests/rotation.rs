@@ -18,7 +18,7 @@ async fn review(caller: &Caller) -> u16 {
     caller.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await.status
 }
 
-/// Files are looked at every ten seconds at most.
+/// Files are checked at most every ten seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_of_a_replaced_key_are_refused_without_a_restart() {
     let plane = ControlPlane::start().await;
@@ -36,7 +36,7 @@ async fn tokens_of_a_replaced_key_are_refused_without_a_restart() {
         assert!(Instant::now() < deadline, "the token of the old key is still accepted");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    // The signing key is looked at on its own schedule.
+    // The signing key is checked on its own schedule.
     while review(&plane.bearer(&request_token(&admin).await)).await != 201 {
         assert!(Instant::now() < deadline, "no token of the new key is accepted");
         tokio::time::sleep(Duration::from_millis(500)).await;
