@@ -1,9 +1,9 @@
-//! What a container does: a pure function of its configuration.
+//! Behaviour of a container, as a pure function of its configuration.
 
 use proto_cri::v1::{ContainerConfig, PodSandboxConfig};
 use std::time::Duration;
 
-/// When a container ends by itself, and how.
+/// Time and exit code with which a container exits by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Behaviour {
     pub(crate) exits: Option<(Duration, i32)>,
@@ -33,7 +33,7 @@ fn of_words(words: &[&str]) -> Option<(Duration, i32)> {
     }
 }
 
-/// Scripts of plain commands with `;` between them.
+/// Evaluates scripts of plain commands separated by `;`.
 fn of_script(script: &str) -> Option<(Duration, i32)> {
     let mut total = Duration::ZERO;
     let mut last = 0;

@@ -1,4 +1,4 @@
-//! Every image exists.
+//! Image service in which every image exists.
 
 use proto_cri::v1::image_service_server::ImageService;
 use proto_cri::v1::*;

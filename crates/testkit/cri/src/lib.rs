@@ -1,10 +1,10 @@
 //! A container runtime that runs nothing: CRI v1 on a Unix socket, in this process.
 //!
-//! Pods "run" at once with made-up addresses. What a container does follows from its command where that is plain
-//! (`sleep 3`, `true`, `sh -c "exit 4"`), or from the pod's annotations:
-//! `simulated.ironclad/exit-after` (seconds) and `simulated.ironclad/exit-code`; the first
-//! `simulated.ironclad/stop-failures` stops of its containers fail. Everything else runs until it is
-//! stopped. Each start writes one line to the container's log.
+//! Pods "run" at once with made-up addresses. A container's behaviour follows from its command if
+//! that is simple (`sleep 3`, `true`, `sh -c "exit 4"`), or from the pod's annotations:
+//! `simulated.ironclad/exit-after` (seconds) and `simulated.ironclad/exit-code`. The first
+//! `simulated.ironclad/stop-failures` requests to stop its containers fail. Other containers run
+//! until they are stopped. Each start writes one line to the container's log.
 
 mod behaviour;
 mod images;

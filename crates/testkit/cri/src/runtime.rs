@@ -1,4 +1,4 @@
-//! The runtime service over the state.
+//! The runtime service.
 
 use crate::behaviour;
 use crate::state::{Container as Held, Sandbox as HeldSandbox, State, now};
@@ -31,7 +31,7 @@ fn selected(labels: &HashMap<String, String>, wanted: &HashMap<String, String>) 
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Writes the line that each start leaves.
+/// Writes the log line of a start.
 fn log(path: &Path, text: &str) {
     let line = format!("{} stdout F {text}\n", jiff::Timestamp::now());
     let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
@@ -259,7 +259,7 @@ impl RuntimeService for Runtime {
 
     async fn get_container_events(&self, _: Request<GetEventsRequest>) -> Answer<Self::GetContainerEventsStream> {
         let events = BroadcastStream::new(self.0.events.subscribe());
-        // A listener that fell behind lists again by itself now and then.
+        // A listener that lags behind relists at intervals.
         Ok(Response::new(Box::pin(events.filter_map(|event| async { event.ok().map(Ok) }))))
     }
 

@@ -1,4 +1,4 @@
-//! Serving the fake on a socket for as long as the handle lives.
+//! Serves the fake runtime on a socket until its handle is dropped.
 
 use crate::images::Images;
 use crate::runtime::Runtime;
@@ -11,7 +11,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A running fake; it stops when dropped.
+/// A running fake runtime; dropping it stops it.
 #[derive(Debug)]
 pub struct FakeRuntime {
     endpoint: String,
@@ -26,7 +26,7 @@ impl FakeRuntime {
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("can't create {}", folder.display()))?;
         let path = folder.join("simulated.sock");
-        // One that a process left that is gone.
+        // A former process may have left a socket.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
@@ -43,7 +43,7 @@ impl FakeRuntime {
         Ok(FakeRuntime { endpoint: format!("unix://{}", path.display()), _stop: stop.drop_guard() })
     }
 
-    /// `unix://...`
+    /// Returns the endpoint (`unix://...`).
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }

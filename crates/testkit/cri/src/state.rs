@@ -1,4 +1,4 @@
-//! Sandboxes and containers that "exist".
+//! Simulated sandboxes and containers.
 
 use parking_lot::Mutex;
 use proto_cri::v1::{
@@ -20,7 +20,7 @@ pub(crate) struct Container {
     pub(crate) config: ContainerConfig,
     pub(crate) sandbox: String,
     pub(crate) status: ContainerStatus,
-    /// True once it has ended.
+    /// Becomes true when the container has exited.
     pub(crate) ended: watch::Sender<bool>,
 }
 
@@ -46,13 +46,13 @@ impl State {
         Arc::new(State { things: Mutex::default(), events, serial: AtomicU64::new(1) })
     }
 
-    /// An id that looks like a real one, and is not used again after a start anew.
+    /// Returns an ID in the form of a real one, which is not reused after a restart.
     pub(crate) fn id(&self) -> (String, u64) {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         (format!("{:016x}{serial:048x}", now()), serial)
     }
 
-    /// An address of a /16 for the n-th sandbox.
+    /// Returns an address of a /16 for the sandbox with this serial number.
     pub(crate) fn address(serial: u64) -> String {
         format!("10.88.{}.{}", serial / 250 % 256, serial % 250 + 2)
     }
@@ -61,7 +61,7 @@ impl State {
         PodSandboxNetworkStatus { ip, additional_ips: Vec::new() }
     }
 
-    /// Ends a container; nothing if it has ended already.
+    /// Exits a container, unless it has exited already.
     pub(crate) fn end(&self, id: &str, code: i32, reason: &str) {
         let event = {
             let mut things = self.things.lock();
@@ -77,11 +77,11 @@ impl State {
             let sandbox = container.sandbox.clone();
             event(&things, id, &sandbox, ContainerEventType::ContainerStoppedEvent)
         };
-        // Nobody may be listening.
+        // There may be no listener.
         let _ = self.events.send(event);
     }
 
-    /// Whether this stop is one of those that the pod's annotation `stop-failures` has fail.
+    /// Returns whether the pod's annotation `stop-failures` makes this stop fail.
     pub(crate) fn stop_fails(&self, id: &str) -> bool {
         let mut things = self.things.lock();
         let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else { return false };
