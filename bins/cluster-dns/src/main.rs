@@ -1,4 +1,4 @@
-//! The cluster's name server.
+//! cluster-dns: the cluster's DNS server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use client::{Client, Config};
 use ipnet::IpNet;
 use net_dns::Settings;
 
-/// Answers for the names of Services and pods, and asks the node's resolvers for all others.
+/// Serves DNS for Services and pods, and forwards other names to upstream resolvers
 #[derive(Debug, Parser)]
 #[command(name = "cluster-dns", version, about)]
 struct Cli {
     #[command(flatten)]
     logs: LogOptions,
-    /// How to reach the API server [default: the pod's service account]
+    /// Kubeconfig of the API server [default: the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Address and port to serve on, UDP and TCP
@@ -28,19 +28,19 @@ struct Cli {
     /// The cluster's domain
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     domain: String,
-    /// Resolver for all other names; may be given several times [default: those of --resolv-conf]
+    /// Upstream resolver; may be repeated [default: those of --resolv-conf]
     #[arg(long, value_name = "IP:PORT")]
     upstream: Vec<SocketAddr>,
-    /// Where the node's resolvers are written down
+    /// File with the node's resolvers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
-    /// Range of clients that are served; may be given several times [default: private and loopback addresses]
+    /// Range of clients to serve; may be repeated [default: private and loopback addresses]
     #[arg(long, value_name = "CIDR")]
     allow: Vec<IpNet>,
     /// Address of health checks
     #[arg(long, value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
-    /// Number of the user and group to become once the ports are bound, if started as root
+    /// User and group ID to switch to after the ports are bound, if started as root
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
 }
