@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `ironclad`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ pub struct Cli {
     /// Logging
     #[command(flatten)]
     pub logs: LogOptions,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a cluster, or repair the one that is there; ends when its node is Ready
+    /// Start a cluster, or repair an existing one; ends when its node is Ready
     Up(Box<Up>),
-    /// Stop the cluster; the data stay unless --purge is given
+    /// Stop the cluster; the data remain unless --purge is given
     Down(Down),
-    /// Tell what runs
+    /// Show component status
     Status(Status),
-    /// Keep the components running (started by `up`; runs until it is told to stop)
+    /// Keep the components running (started by `up`; runs until it is stopped)
     Supervise(Folder),
     /// Print completions for a shell
     Completion {
@@ -38,15 +38,15 @@ pub enum Command {
     },
     /// Write manual pages
     Man {
-        /// The folder to write to
+        /// The directory to write to
         folder: PathBuf,
     },
 }
 
-/// Which cluster.
+/// Selects a cluster.
 #[derive(Debug, Clone, Args)]
 pub struct Folder {
-    /// The cluster's data folder
+    /// The cluster's data directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ironclad")]
     pub data_dir: PathBuf,
 }
@@ -56,16 +56,16 @@ pub struct Folder {
 pub struct Up {
     #[command(flatten)]
     pub folder: Folder,
-    /// Folder of the component binaries [default: that of this program]
+    /// Directory of the component binaries [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
-    /// Use this container runtime instead of one of the cluster's own
+    /// Use this container runtime instead of starting one
     #[arg(long, value_name = "unix:///PATH", conflicts_with = "simulated", value_parser = endpoint)]
     pub runtime_endpoint: Option<String>,
-    /// Pretend to run containers: needs neither root nor a runtime
+    /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
-    /// Number of nodes; this release runs one
+    /// Number of nodes; this release supports one
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     pub nodes: u8,
     /// The node's name [default: the host's]
@@ -74,13 +74,13 @@ pub struct Up {
     /// The node's address [default: that of the default route]
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<IpAddr>,
-    /// Addresses for pods [default: 10.244.0.0/16]
+    /// Address range of pods [default: 10.244.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub pod_cidr: Option<Ipv4Net>,
-    /// Addresses for Services [default: 10.96.0.0/16]
+    /// Address range of Services [default: 10.96.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<Ipv4Net>,
-    /// Take any free ports: several clusters fit on one machine
+    /// Use any free ports, so that several clusters fit on one machine
     #[arg(long)]
     pub pick_ports: bool,
     /// Port of the API server, 0 for any [default: 6443]
@@ -108,7 +108,7 @@ pub struct Up {
 pub struct Down {
     #[command(flatten)]
     pub folder: Folder,
-    /// Remove the data as well: nothing of the cluster is left
+    /// Remove the data as well, so that nothing of the cluster remains
     #[arg(long)]
     pub purge: bool,
 }
@@ -118,18 +118,18 @@ pub struct Down {
 pub struct Status {
     #[command(flatten)]
     pub folder: Folder,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// How to print.
+/// Output formats.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum Output {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 

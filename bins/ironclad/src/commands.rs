@@ -1,4 +1,4 @@
-//! The commands: from arguments to calls of the library, from its answers to text.
+//! Implementation of the commands: converts arguments to library calls, and results to text.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use operator_cluster::{Layout, Report};
 
 use crate::args::{Cli, Command, Down, Output, Status, Up};
 
-/// Does what the command line says.
+/// Executes the command.
 pub async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     match cli.command {
         Command::Supervise(folder) => Ok(operator_cluster::supervise(&folder.data_dir, shutdown).await?),
@@ -35,7 +35,7 @@ async fn interruptible(
     }
 }
 
-/// Progress goes to standard error, so that what is printed at the end can be piped.
+/// Prints progress to standard error, so that the final output can be piped.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "ironclad: {text}");
 }
@@ -74,7 +74,7 @@ async fn down(options: Down) -> anyhow::Result<()> {
     if !operator_cluster::down(&wanted, &say).await? {
         return Ok(());
     }
-    say(if options.purge { "gone" } else { "stopped; `ironclad up` starts it again" });
+    say(if options.purge { "removed" } else { "stopped; `ironclad up` starts it again" });
     Ok(())
 }
 

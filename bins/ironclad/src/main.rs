@@ -1,4 +1,4 @@
-//! The operator's tool: a whole cluster on this machine, up, down, and how it is.
+//! ironclad: starts and stops a whole cluster on this machine, and shows its status.
 
 mod args;
 mod commands;
