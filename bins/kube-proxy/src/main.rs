@@ -1,4 +1,4 @@
-//! kube-proxy: Services in the kernel, by nftables.
+//! kube-proxy: implements Services in the kernel with nftables.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +20,8 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (init_only, master) = (args.init_only, args.master.clone());
     let (kubeconfig, settings) = args.settings()?;
     if init_only {
-        // Rules are installed with CAP_NET_ADMIN alone, and no kernel setting is changed: there is nothing to prepare.
+        // Installing rules needs CAP_NET_ADMIN only, and no kernel setting changes, so there is
+        // nothing to prepare.
         return net_proxy::check().await.context("rules can't be installed");
     }
     let mut config = Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");
