@@ -1,4 +1,4 @@
-//! kube-scheduler: decides which node each pod runs on.
+//! kube-scheduler: assigns pods to nodes.
 
 use std::process::ExitCode;
 
