@@ -1,4 +1,4 @@
-//! The node agent.
+//! kubelet: the node agent.
 
 use node_kubelet::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
