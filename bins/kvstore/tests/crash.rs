@@ -1,4 +1,4 @@
-//! kill -9 in the middle of a write load: everything that was acknowledged is there, at the revision it was given.
+//! kill -9 during a write load: every acknowledged write must be there, at its revision.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proto_etcd::etcdserverpb::kv_client::KvClient;
@@ -65,7 +65,7 @@ impl Drop for Server {
 
 type Promised = Arc<Mutex<BTreeMap<String, i64>>>;
 
-/// Puts one key after the other until the server is gone.
+/// Puts one key after the other until the server has exited.
 async fn write(mut client: KvClient<Channel>, prefix: String, promised: Promised) {
     for number in 0.. {
         let key = format!("{prefix}/{number:06}");
