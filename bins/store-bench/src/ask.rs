@@ -1,4 +1,4 @@
-//! Single calls, each on a connection of its own.
+//! Single requests, each on its own connection.
 
 use crate::wire::Wire;
 use anyhow::{Context, Result};
@@ -6,22 +6,22 @@ use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use std::time::Duration;
 
-/// Reading keys.
+/// Path of range requests.
 pub const RANGE: &str = "/etcdserverpb.KV/Range";
 
-/// The answer to one request.
+/// Sends a request and returns the response.
 pub async fn ask<M: Message + Default>(address: &str, path: &'static str, request: &impl Message) -> Result<M> {
     Wire::connect(address, path).await?.ask(request).await
 }
 
-/// The store's revision, as a member has it after everything that was acknowledged.
+/// Returns a member's revision by a linearizable read.
 pub async fn revision(address: &str) -> Result<i64> {
     let absent = pb::RangeRequest { key: "absent".into(), ..Default::default() };
     let answer: pb::RangeResponse = ask(address, RANGE, &absent).await?;
     Ok(answer.header.context("an answer without a header")?.revision)
 }
 
-/// Whether a server answers a linearizable read.
+/// Returns an error if a server does not serve a linearizable read.
 pub async fn answers(address: &str) -> Result<()> {
     tokio::time::timeout(Duration::from_secs(2), revision(address)).await?.map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the disk itself needs: the limit that no store gets below.
+//! Latency of the disk itself: the lower bound for any store.
 
 use anyhow::Result;
 use std::os::unix::fs::FileExt;
@@ -8,8 +8,8 @@ use std::time::Instant;
 const SYNCS: u64 = 300;
 const WRITE: [u8; 400] = [7; 400];
 
-/// Median, mean and 99th percentile of `fdatasync` after a small write, in milliseconds: into a file that grows, and into
-/// one whose blocks have been written before.
+/// Returns median, mean and 99th percentile of `fdatasync` after a small write, in milliseconds:
+/// for a growing file, or for one whose blocks were written before.
 pub fn sync_latency(folder: &Path, written_before: bool) -> Result<[f64; 3]> {
     let file = tempfile::tempfile_in(folder)?;
     if written_before {

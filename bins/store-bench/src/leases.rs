@@ -1,4 +1,4 @@
-//! Works of leases that are kept alive.
+//! Workloads of lease keep-alives.
 
 use crate::ask;
 use crate::figures::Seen;
@@ -15,18 +15,18 @@ use tokio::time::{Instant, interval, sleep_until};
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const LEASES: &str = "/etcdserverpb.Lease/LeaseLeases";
-/// Of many leases, in seconds.
+/// TTL of each of many leases, in seconds.
 const TTL: i64 = 10;
-/// Connections of many leases.
+/// Number of connections for many leases.
 const LANES: i64 = 20;
-/// Grants under way on a connection.
+/// Maximum number of grants in progress per connection.
 const GRANTS: usize = 50;
-/// In which all leases are granted, and the first are renewed.
+/// Time in which all leases are granted and the first ones are renewed.
 pub const GRANTED: Duration = Duration::from_secs(15);
-/// Renewals of all leases of a connection come in as many parts, evenly.
+/// Number of parts in which a connection renews its leases, evenly over time.
 const PARTS: usize = 100;
 
-/// A stream of renewals.
+/// A stream of keep-alives.
 struct Stream {
     wire: Wire,
     stream: Option<u32>,
@@ -40,7 +40,7 @@ impl Stream {
         Ok(Stream { wire, stream: None, messages: Messages::default(), heard: Vec::new() })
     }
 
-    /// Renews these, and adds how long each took, in microseconds.
+    /// Renews these leases and appends the latency of each, in microseconds.
     async fn renew(&mut self, ids: impl Iterator<Item = i64>, latencies: &mut Vec<u32>) -> Result<()> {
         let begin = Instant::now();
         let mut left = 0;
@@ -79,7 +79,7 @@ impl Stream {
     }
 }
 
-/// Each client renews its lease again and again, on a stream of its own.
+/// Each client renews its lease continuously, on its own stream.
 pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -> Result<Seen> {
     let address = cluster.first()?;
     let mut lanes = Vec::new();
@@ -102,7 +102,7 @@ pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -
     together(cluster, tasks).await
 }
 
-/// Leases that are granted and kept alive, each thrice in its time, in tasks of their own until a moment.
+/// Grants leases and renews each three times per TTL, in separate tasks, until `end`.
 pub async fn keep_many(address: &str, count: i64, begin: Instant, end: Instant) -> Result<JoinSet<Result<Vec<u32>>>> {
     let mut tasks = JoinSet::new();
     for lane in 0..LANES {
@@ -113,7 +113,7 @@ pub async fn keep_many(address: &str, count: i64, begin: Instant, end: Instant) 
     Ok(tasks)
 }
 
-/// How many leases the server has.
+/// Returns the number of leases on the server.
 pub async fn count(address: &str) -> Result<usize> {
     let answer: pb::LeaseLeasesResponse = ask::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
     Ok(answer.leases.len())

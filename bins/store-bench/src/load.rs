@@ -1,4 +1,4 @@
-//! Works of calls with one answer: each client sends its next request when the last one is answered.
+//! Workloads of unary calls: each client sends its next request after the last response.
 
 use crate::ask::{RANGE, ask};
 use crate::figures::{Calls, Seen};
@@ -13,41 +13,41 @@ use proto_etcd::etcdserverpb::request_op::Request as Op;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Bytes of a value.
+/// Size of a value in bytes.
 pub const VALUE: usize = 256;
-/// Bytes of a request that no server's window is too small for.
+/// Size of a request in bytes that fits into every server's flow-control window.
 const REQUEST: usize = 32 << 10;
-/// Keys that are read and written; all of them are there from the beginning.
+/// Number of keys that are read and written; all exist from the start.
 pub const KEYS: u64 = 100_000;
-/// Clients beyond this share connections.
+/// Maximum number of connections; further clients share them.
 const MOST_CONNECTIONS: usize = 100;
-/// Writing one.
+/// Path of puts.
 pub const PUT: &str = "/etcdserverpb.KV/Put";
-/// Giving up old revisions.
+/// Path of compactions.
 pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const MOVE: &str = "/etcdserverpb.Maintenance/MoveLeader";
-/// For the first member to become the leader.
+/// Timeout for the first member to become the leader.
 const TRANSFER: Duration = Duration::from_secs(10);
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
-/// What a client does.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Put a key.
+    /// Puts a key.
     Put,
-    /// Compare, put, and get where the comparison fails.
+    /// Compares, then puts, or gets if the comparison fails.
     Txn,
-    /// Read a key, seeing everything acknowledged.
+    /// Reads a key, linearizable.
     Read,
-    /// Read a key as the member has it.
+    /// Reads a key, serializable.
     Serializable,
-    /// Read 10,000 keys in order.
+    /// Reads 10,000 keys in order.
     Range,
 }
 
 impl Work {
-    /// As in the table.
+    /// Returns the name in the table.
     pub fn title(self) -> &'static str {
         match self {
             Work::Put => "put",
@@ -110,7 +110,8 @@ fn guarded_put(key: String) -> pb::TxnRequest {
     }
 }
 
-/// Puts keys made of numbers, a hundred a transaction or as many as a request holds, over a few connections.
+/// Puts numbered keys over several connections, a hundred per transaction or as many as fit into a
+/// request.
 pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: usize) -> Result<()> {
     const LANES: u64 = 8;
     let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
@@ -136,8 +137,8 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
     Ok(())
 }
 
-/// Makes the first member of a cluster of ours lead, the one that lone clients, watchers and leases talk to: who leads is
-/// chance otherwise, and a follower passes on what it is asked.
+/// Makes the first member of a cluster started here the leader, because single clients, watchers
+/// and leases use it. Otherwise the leader is random, and a follower forwards requests.
 async fn lead(cluster: &Cluster) -> Result<()> {
     if !cluster.is_ours() {
         return Ok(());
@@ -151,7 +152,7 @@ async fn lead(cluster: &Cluster) -> Result<()> {
                 return Ok(());
             }
             for address in cluster.addresses() {
-                // Only the one that leads can.
+                // Only the leader executes this.
                 let _ =
                     ask::<pb::MoveLeaderResponse>(&address, MOVE, &pb::MoveLeaderRequest { target_id: first }).await;
             }
@@ -161,8 +162,8 @@ async fn lead(cluster: &Cluster) -> Result<()> {
     bail!("{}: the first member does not become the leader", cluster.name)
 }
 
-/// A few puts with pauses, after which a server has nothing left to do of what came before. etcd 3.4 for one copies the
-/// room that its last burst of writes took for every read, until it has written twice more.
+/// Sends a few puts with pauses, so that a server finishes its earlier work. etcd 3.4, for
+/// instance, copies the buffer of its last burst of writes for every read until two more writes.
 pub async fn settle(cluster: &Cluster) -> Result<()> {
     lead(cluster).await?;
     let mut wire = Wire::connect(&cluster.first()?, Work::Put.path()).await?;
@@ -173,7 +174,7 @@ pub async fn settle(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A round of a work.
+/// Runs one round of a workload.
 pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Duration) -> Result<Seen> {
     let addresses = cluster.addresses();
     let connections = clients.min(MOST_CONNECTIONS);
@@ -191,7 +192,7 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
     together(cluster, tasks).await
 }
 
-/// Lets tasks end, and adds up the calls that they return.
+/// Waits for tasks and sums up their calls.
 pub async fn together<C: Into<Calls> + 'static>(cluster: &Cluster, mut tasks: JoinSet<Result<C>>) -> Result<Seen> {
     let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
     let mut seen = Seen::default();
@@ -205,11 +206,11 @@ pub async fn together<C: Into<Calls> + 'static>(cluster: &Cluster, mut tasks: Jo
     Ok(seen)
 }
 
-/// The clients of a connection.
+/// Runs the clients of a connection.
 async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Calls> {
     let mut random = Random::new(seed);
     let mut calls = Calls::default();
-    // Stream, when it began, and whether there was a message.
+    // Stream, start time, and whether a message was received.
     let mut open: Vec<(u32, Instant, bool)> = Vec::new();
     for _ in 0..clients {
         open.push((work.send(&mut wire, random.step()), Instant::now(), false));

@@ -1,5 +1,5 @@
-//! `store-bench`: the same load on `kvstore` and, where it is installed, on etcd, on the same disk, in turns; or on servers
-//! that run already.
+//! `store-bench`: runs the same load alternately on `kvstore` and, if installed, on etcd, on the
+//! same disk; or on running servers.
 
 mod ask;
 mod disk;
@@ -24,53 +24,54 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measures stores with etcd's v3 API side by side.
+/// Compares stores with etcd's v3 API
 #[derive(Parser)]
 pub(crate) struct Flags {
-    /// The kvstore binary
+    /// Path of the kvstore binary
     #[arg(long, required_unless_present = "endpoints")]
     kvstore: Option<PathBuf>,
-    /// The etcd binary; without it only kvstore is measured
+    /// Path of the etcd binary; if it is missing, only kvstore is measured
     #[arg(long, default_value = "etcd")]
     etcd: PathBuf,
-    /// Servers that run already (host:port, without TLS), instead of any that are started; what is in them is written over
+    /// Running servers (host:port, without TLS) to use instead of starting some; their content is
+    /// overwritten
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["kvstore", "soak", "scale"])]
     endpoints: Vec<String>,
-    /// Seconds of a round
+    /// Duration of a round in seconds
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Rounds of each figure; the servers take turns
+    /// Number of rounds for each figure; the servers alternate
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Numbers of clients that put
+    /// Numbers of concurrent clients for puts
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000")]
     clients: Vec<usize>,
     /// Sizes of clusters
     #[arg(long, value_delimiter = ',', default_value = "1,3")]
     members: Vec<usize>,
-    /// Works to measure, by the beginning of their names (and "memory"); all without it
+    /// Workloads to measure, by prefixes of their names (and "memory") [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds of overwriting with compaction, instead of everything else
+    /// Run overwrites with compaction for this many seconds, instead of everything else
     #[arg(long)]
     soak: Option<f64>,
-    /// Much of something, instead of everything else
+    /// Run scale tests, instead of everything else
     #[arg(long, value_delimiter = ',', value_enum)]
     scale: Vec<scale::Scale>,
-    /// Operations of a load that checks every answer, instead of measuring: what is acknowledged must stay, reads must not be
-    /// stale; members may fail meanwhile
+    /// Run this many operations of a load that verifies every response, instead of measuring:
+    /// acknowledged writes must remain, reads must not be stale; members may fail in the meantime
     #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
     verify: Option<u64>,
-    /// Operations a second of --verify, at most; 0 for as many as there can be
+    /// Maximum number of operations per second for --verify; 0: unlimited
     #[arg(long, default_value_t = 0)]
     rate: u64,
-    /// Seed of --verify
+    /// Seed for --verify
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder on the disk to measure
+    /// Directory on the disk to measure
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Where the figures are written
+    /// File to write the figures to
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -81,13 +82,13 @@ impl Flags {
     }
 }
 
-// One thread: it must not take more of the machine than the servers.
+// A single thread, so that the load generator does not use more of the machine than the servers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match run(Flags::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nobody to tell when standard error is closed.
+            // Fails if standard error is closed.
             let _ = writeln!(std::io::stderr(), "store-bench: {error:#}");
             ExitCode::FAILURE
         }

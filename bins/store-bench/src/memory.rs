@@ -1,4 +1,4 @@
-//! Memory and start: idle, and with a million small keys.
+//! Memory and start time: idle, and with a million small keys.
 
 use crate::figures::Quantity;
 use crate::load;
@@ -10,12 +10,12 @@ use tokio::time::sleep;
 
 const MILLION: u64 = 1_000_000;
 
-/// A key of 64 bytes.
+/// Returns a key of 64 bytes.
 fn key(number: u64) -> String {
     format!("{number:064}")
 }
 
-/// A fresh server of each kind, idle, full, and started again.
+/// Measures a new server of each kind: idle, full, and after a restart.
 pub async fn measure(kinds: &[(&str, PathBuf)], below: &Path, rounds: usize) -> Result<Vec<Quantity>> {
     let mut found = Vec::new();
     for (name, binary) in kinds {

@@ -1,4 +1,5 @@
-//! What is measured, in which order: the servers take turns at each work, so that whatever else the machine does meets both.
+//! Order of the measurements: the servers alternate for each workload, so that other load on the
+//! machine affects both.
 
 use crate::figures::{Figure, Seen};
 use crate::load::{self, Work};
@@ -10,10 +11,11 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Puts are few while watchers are measured: fewer than some hundreds, and a percentile is about one of them.
+/// Duration of a round with watchers. They need more time because puts are rare: a percentile
+/// requires some hundreds.
 const WATCHED: Duration = Duration::from_secs(10);
 
-/// A line of the table to be.
+/// A planned row of the table.
 #[derive(Clone, Copy)]
 enum Task {
     Calls(Work, usize),
@@ -56,7 +58,7 @@ fn tasks(flags: &Flags) -> Vec<Task> {
     tasks
 }
 
-/// Does what the flags ask for.
+/// Runs the measurements that the flags select.
 pub async fn run(flags: Flags) -> Result<()> {
     let below = match &flags.folder {
         Some(folder) => folder.clone(),

@@ -1,15 +1,15 @@
-//! Numbers that look random and come again with the same seed.
+//! Pseudo-random numbers from a seed.
 
-/// Xorshift: cheap, and as even as a choice of keys needs.
+/// Xorshift generator: cheap, and uniform enough for choosing keys.
 pub struct Random(u64);
 
 impl Random {
-    /// Another sequence for each seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn step(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -17,7 +17,7 @@ impl Random {
         self.0
     }
 
-    /// A number below `end`; 0 if there is none.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.step() >> 11).unwrap_or_default().checked_rem(end).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Printing figures.
+//! Output of figures.
 
 use crate::figures::{Figure, Quantity};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ pub fn note(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 
-/// The limit that the disk sets.
+/// Prints the latency of the disk.
 pub fn disk(latencies: &[[f64; 3]]) -> Result<()> {
     note("| fdatasync on this disk | p50 ms | mean ms | p99 ms |\n|---|---|---|---|")?;
     for (what, [p50, mean, p99]) in ["file that grows", "blocks written before"].iter().zip(latencies) {
@@ -19,7 +19,7 @@ pub fn disk(latencies: &[[f64; 3]]) -> Result<()> {
     note("")
 }
 
-/// A table, with the ratio to etcd where there is one.
+/// Prints a table, with the ratio to etcd if it was measured.
 pub fn table(figures: &[Figure]) -> Result<()> {
     if figures.is_empty() {
         return Ok(());
@@ -55,7 +55,7 @@ pub fn table(figures: &[Figure]) -> Result<()> {
     note("")
 }
 
-/// Memory and times, a line each and the servers side by side.
+/// Prints quantities, one per line, with the servers side by side.
 pub fn quantities(found: &[Quantity]) -> Result<()> {
     let mut servers: Vec<&str> = Vec::new();
     let mut whats: Vec<(&str, &str)> = Vec::new();
@@ -81,7 +81,7 @@ pub fn quantities(found: &[Quantity]) -> Result<()> {
     note("")
 }
 
-/// The figures as JSON.
+/// Writes the figures as JSON.
 pub fn json(path: &Path, disks: &[[f64; 3]], figures: &[Figure], quantities: &[Quantity]) -> Result<()> {
     let all = serde_json::json!({ "fdatasync_ms": disks, "figures": figures, "quantities": quantities });
     std::fs::write(path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())

@@ -1,4 +1,4 @@
-//! Many watchers, many leases, much history: what a server needs for them, and whom they hinder.
+//! Scale tests: many watchers, many leases, long history, and their effect on other clients.
 
 use crate::ask;
 use crate::figures::{Quantity, Seen};
@@ -18,7 +18,7 @@ const WATCHED: Duration = Duration::from_secs(20);
 const LEASES: i64 = 50_000;
 const KEPT: Duration = Duration::from_secs(60);
 const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_count";
-/// Versions of the keys below, of 4 KiB each: 2 GB.
+/// Number of versions of 4 KiB each: 2 GB.
 const VERSIONS: u64 = 500_000;
 const VALUE: usize = 4 << 10;
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
@@ -26,7 +26,7 @@ const BEFORE: Duration = Duration::from_secs(10);
 const COMPACTION: Duration = Duration::from_secs(30);
 const DEFRAGMENT: &str = "/etcdserverpb.Maintenance/Defragment";
 
-/// What there is much of.
+/// The scale tests.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Scale {
     /// 10,000 watchers on 1,000 streams
@@ -37,7 +37,7 @@ pub enum Scale {
     History,
 }
 
-/// Measures a fresh server of each kind.
+/// Measures a new server of each kind.
 pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> Result<()> {
     for scale in scales {
         let mut found = Vec::new();
@@ -57,7 +57,7 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> R
     Ok(())
 }
 
-/// Where figures of one server go.
+/// Destination of the figures of one server.
 struct Notes<'a> {
     server: String,
     found: &'a mut Vec<Quantity>,
@@ -137,7 +137,8 @@ async fn history(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The longest calls of one client that puts and one that reads while something is done, which takes its time too.
+/// Measures the longest calls of a writing and a reading client while an operation runs, and the
+/// duration of the latter.
 async fn longest(
     cluster: &Cluster,
     notes: &mut Notes<'_>,

@@ -1,5 +1,5 @@
-//! Servers under test: started on ports of the kernel's choice, with folders of their own, and ended with it; or somebody
-//! else's, which are only used.
+//! Servers under test: started on free ports with their own directories and stopped afterwards, or
+//! running servers that are only used.
 
 use anyhow::{Context, Result, bail};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ const START: Duration = Duration::from_secs(60);
 
 /// A running cluster of one implementation.
 pub struct Cluster {
-    /// What it is called.
+    /// Name of the implementation.
     pub name: String,
     binary: PathBuf,
     members: Vec<Member>,
@@ -23,7 +23,7 @@ pub struct Cluster {
 }
 
 struct Member {
-    /// None: not ours, and not on this machine perhaps.
+    /// `None` for a running server, which may be on another machine.
     child: Option<Child>,
     flags: Vec<String>,
     address: String,
@@ -40,13 +40,13 @@ fn process_cpu(id: &str) -> f64 {
     (ticks(12) + ticks(13)) / 100.0
 }
 
-/// Processor time of the load generator itself, in seconds.
+/// Returns the processor time of the load generator in seconds.
 pub fn own_cpu() -> f64 {
     process_cpu("self")
 }
 
 impl Cluster {
-    /// Starts members that take etcd's flags, with `more` of them, and waits until they answer.
+    /// Starts members with etcd's flags and `more`, and waits until they serve.
     pub async fn start(name: &str, binary: &Path, size: usize, below: &Path, more: &[&str]) -> Result<Cluster> {
         let folder = tempfile::tempdir_in(below)?;
         let mut ports = Vec::new();
@@ -75,7 +75,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Servers that run already; `addresses` are `host:port`.
+    /// Uses running servers; `addresses` are `host:port`.
     pub async fn running(addresses: &[String]) -> Result<Cluster> {
         let member = |address: &String| Member { child: None, flags: Vec::new(), address: address.clone() };
         let cluster = Cluster {
@@ -91,7 +91,7 @@ impl Cluster {
     fn spawn(&self, flags: &[String]) -> Result<Child> {
         Command::new(&self.binary)
             .args(flags)
-            // Not a flag, because etcd is measured with the same ones.
+            // An environment variable, because etcd is started with the same flags.
             .env("KVSTORE_ALLOW_INSECURE_PEERS", "true")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -99,7 +99,7 @@ impl Cluster {
             .with_context(|| format!("{} can't be started", self.binary.display()))
     }
 
-    /// Returns when every member answers a read that a quorum stands behind.
+    /// Waits until every member serves a linearizable read.
     async fn wait(&self) -> Result<()> {
         let begin = Instant::now();
         for member in &self.members {
@@ -113,7 +113,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends all members as an operator would, starts them again, and says how long it took until they answered.
+    /// Stops all members with SIGTERM and starts them again. Returns the time until they serve.
     pub async fn restart(&mut self) -> Result<Duration> {
         for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
             rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM)?;
@@ -131,17 +131,17 @@ impl Cluster {
         Ok(begin.elapsed())
     }
 
-    /// Where clients are served.
+    /// Returns the client addresses of all members.
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|member| member.address.clone()).collect()
     }
 
-    /// Where the first member serves them.
+    /// Returns the client address of the first member.
     pub fn first(&self) -> Result<String> {
         self.addresses().first().cloned().context("a cluster without members")
     }
 
-    /// A figure of the first member's page of metrics.
+    /// Returns a metric of the first member.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let mut connection = TcpStream::connect(self.first()?).await?;
         connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
@@ -152,12 +152,12 @@ impl Cluster {
         Ok(line.trim().parse()?)
     }
 
-    /// Whether it was started here, and may be changed at will.
+    /// Returns whether the cluster was started here, so that it may be modified.
     pub fn is_ours(&self) -> bool {
         self.children().next().is_some()
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn size(&self) -> usize {
         self.members.len()
     }
@@ -166,17 +166,17 @@ impl Cluster {
         self.members.iter().filter_map(|member| member.child.as_ref())
     }
 
-    /// Processor time of all members so far, in seconds.
+    /// Returns the processor time of all members so far, in seconds.
     pub fn cpu(&self) -> f64 {
         self.children().map(|child| process_cpu(&child.id().to_string())).sum()
     }
 
-    /// Space that the first member's files take, in MiB.
+    /// Returns the disk space of the first member's files, in MiB.
     pub fn disk(&self) -> f64 {
         let mut folders = vec![self.folder.path().join("m0")];
         let mut blocks = 0;
         while let Some(folder) = folders.pop() {
-            // What is gone meanwhile takes no space.
+            // Files that were deleted in the meantime occupy no space.
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
                 match entry.metadata() {
                     Ok(about) if about.is_dir() => folders.push(entry.path()),
@@ -188,7 +188,7 @@ impl Cluster {
         blocks as f64 * 512.0 / f64::from(1 << 20)
     }
 
-    /// Resident memory of the first member, in MiB.
+    /// Returns the resident memory of the first member, in MiB.
     pub fn memory(&self) -> f64 {
         let Some(child) = self.children().next() else { return 0.0 };
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
@@ -200,7 +200,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
-            // If it ended by itself there is nothing to end.
+            // Fails if the process has exited already.
             let _ = child.kill();
             let _ = child.wait();
         }

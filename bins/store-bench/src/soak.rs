@@ -1,4 +1,5 @@
-//! Overwrites at full speed for as long as wanted, compacted all the time: what grows although the live data do not.
+//! Soak test: overwrites at full speed with regular compactions, to find anything that grows
+//! although the live data do not.
 
 use crate::ask;
 use crate::load::{self, KEYS, VALUE, Work};
@@ -10,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 100;
-/// Between two compactions.
+/// Interval between compactions.
 const STEP: Duration = Duration::from_secs(5);
-/// Revisions that a compaction leaves.
+/// Number of revisions that a compaction leaves.
 const KEPT: i64 = 1_000;
-/// Between two lines of the table.
+/// Interval between lines of the table.
 const LINE: Duration = Duration::from_secs(60);
-/// Bytes of the keys and values that are there all the time.
+/// Size in bytes of the live keys and values.
 const LIVE: f64 = KEYS as f64 * (8 + VALUE) as f64;
 
-/// What was seen between two lines.
+/// Measurements between two lines.
 #[derive(Default)]
 struct Window {
     puts: usize,
@@ -28,7 +29,7 @@ struct Window {
     disk: f64,
 }
 
-/// Overwrites the keys of a fresh server of each kind and prints a line a minute.
+/// Overwrites the keys of a new server of each kind, and prints one line per minute.
 pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) -> Result<()> {
     note("| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |")?;
     note("|---|---|---|---|---|---|---|")?;

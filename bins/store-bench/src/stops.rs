@@ -1,6 +1,6 @@
-//! Stops of the machine itself: times in which none of its processors ran even the thread that goes before all others. A
-//! virtual machine has them when its host takes the processors away, or when it has used up its share of them: calls then
-//! wait for the host, not for the server.
+//! Machine stops: times in which no processor ran even the thread with the highest priority. They
+//! occur in a virtual machine when its host withdraws the processors or its share is used up. Calls
+//! then wait for the host, not for the server.
 
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// From, to.
+/// Start and end.
 pub type Span = (Instant, Instant);
 
 const STEP: Duration = Duration::from_millis(1);
-/// What the kernel itself may keep a processor for is no stop.
+/// Delay that the kernel itself may cause, which does not count as a stop.
 const LATE: Duration = Duration::from_millis(5);
-/// Before all others.
+/// The highest priority.
 const PRIORITY: i32 = -20;
 
-/// A thread on each processor, that only looks at the time.
+/// A thread on each processor that only reads the clock.
 pub struct Stops {
     looking: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<Vec<Span>>>>,
 }
 
 impl Stops {
-    /// Begins to look.
+    /// Starts the threads.
     pub fn watch() -> Self {
         let looking = Arc::new(AtomicBool::new(true));
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
@@ -38,7 +38,8 @@ impl Stops {
         Stops { looking, threads }
     }
 
-    /// What was seen; nothing where this process may not go before others, or could look at no processor.
+    /// Returns the detected stops, or `None` if this process may not raise its priority or has no
+    /// processor to watch.
     pub fn end(self) -> Option<Vec<Span>> {
         self.looking.store(false, Ordering::Relaxed);
         let mut all: Option<Vec<Span>> = None;
@@ -71,13 +72,13 @@ fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
     Some(seen)
 }
 
-/// When both stood.
+/// Returns the intersections of two sets of spans.
 fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
     let overlaps = one.iter().flat_map(|a| other.iter().map(|b| (a.0.max(b.0), a.1.min(b.1))));
     overlaps.filter(|(from, to)| to > from).collect()
 }
 
-/// How long a call took besides.
+/// Returns the duration of a call without the stops.
 pub fn besides(call: Span, stops: &[Span]) -> Duration {
     let stood: Duration = both(&[call], stops).iter().map(|(from, to)| *to - *from).sum();
     (call.1 - call.0).saturating_sub(stood)

@@ -1,5 +1,5 @@
-//! A load that checks every answer: no acknowledged write is lost, no linearizable read is stale, whatever is done to the
-//! members meanwhile. How it is decided: `ledger`.
+//! A load that verifies every response: no acknowledged write is lost and no linearizable read is
+//! stale, under arbitrary faults of the members. See `ledger` for the rules.
 
 mod client;
 mod ledger;
@@ -15,22 +15,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 const CLIENTS: usize = 64;
-/// Keys that a client writes in turns.
+/// Number of keys that a client writes in turn.
 const SLOTS: usize = 4;
-/// Between two lines about what was done.
+/// Interval between progress lines.
 const LINE: Duration = Duration::from_secs(10);
-/// Without any answer.
+/// Maximum time without any response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is asked for.
+/// Parameters of the load.
 pub struct Plan {
     /// `host:port` of each member.
     pub addresses: Vec<String>,
-    /// To be answered, besides reading everything back in the end.
+    /// Number of operations, without reading everything back in the end.
     pub operations: u64,
-    /// Operations a second at most; 0: as many as there can be.
+    /// Maximum operations per second; 0: unlimited.
     pub rate: u64,
-    /// Of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -40,30 +40,30 @@ struct Counts {
     puts: u64,
     reads: u64,
     read_back: u64,
-    /// Without an answer, and without harm.
+    /// Failed operations without consequences.
     failed: u64,
-    /// Puts that may have been carried out or not.
+    /// Puts with unknown outcome.
     unknown: u64,
     answered: Instant,
 }
 
 struct State {
     ledger: Ledger,
-    /// The keys that are written, of all clients.
+    /// The keys that all clients currently write.
     active: Vec<Key>,
     counts: Counts,
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct Run {
     plan: Plan,
-    /// What its keys begin with: another run on the same servers has others.
+    /// Prefix of the keys, which differs between runs on the same servers.
     prefix: String,
     begin: Instant,
     state: Mutex<State>,
 }
 
-/// Runs the load, and reads everything back through every member.
+/// Runs the load, then reads everything back through every member.
 pub async fn run(plan: Plan) -> Result<()> {
     let begin = Instant::now();
     let counts = Counts { begun: 0, puts: 0, reads: 0, read_back: 0, failed: 0, unknown: 0, answered: begin };
@@ -100,7 +100,7 @@ async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     Ok(())
 }
 
-/// Tells what was done every now and then; returns when the servers have been silent for too long.
+/// Prints progress at intervals. Returns an error if the servers have not responded for too long.
 async fn watched(run: &Run) -> Result<()> {
     let mut said = run.begin;
     loop {
@@ -120,7 +120,7 @@ async fn watched(run: &Run) -> Result<()> {
 }
 
 fn say(line: &str) {
-    // There is nobody to tell when standard error is closed.
+    // Fails if standard error is closed.
     let _ = writeln!(std::io::stderr(), "store-bench: {line}");
 }
 
@@ -145,7 +145,7 @@ impl Run {
         format!("{}/{key}", self.prefix)
     }
 
-    /// When the next operation may begin; None: there were enough.
+    /// Returns the start time of the next operation, or `None` if all were started.
     fn ticket(&self) -> Option<Instant> {
         let counts = &mut self.state().counts;
         if counts.puts + counts.reads >= self.plan.operations {
@@ -184,7 +184,7 @@ async fn work(run: Arc<Run>, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// A key that is written or, as often, any key.
+/// Chooses a key that is currently written or, equally often, any key.
 fn chosen(state: &State, random: &mut Random) -> Key {
     match random.below(2) {
         0 => state.active.get(random.below(state.active.len())).copied().unwrap_or_default(),
@@ -226,7 +226,7 @@ async fn put(run: &Run, slot: usize, member: &mut Member) -> Result<()> {
     }
 }
 
-/// Whether there was an answer.
+/// Reads a key. Returns whether there was a response.
 async fn read(run: &Run, key: Key, member: &mut Member, count: fn(&mut Counts)) -> Result<bool> {
     let before = run.state().ledger.before(key);
     match member.read(&run.name(key)).await {
@@ -242,7 +242,7 @@ async fn read(run: &Run, key: Key, member: &mut Member, count: fn(&mut Counts)) 
     }
 }
 
-/// One client's share of reading every key through every member.
+/// Reads one client's share of all keys through every member.
 async fn read_back(run: Arc<Run>, number: usize) -> Result<()> {
     let keys = run.state().ledger.keys();
     for mut member in client::members(&run.plan.addresses) {

@@ -1,4 +1,5 @@
-//! Works of watchers: puts that many of them see, at whatever number of connections, streams and keys.
+//! Watch workloads: puts that many watchers receive, with configurable connections, streams and
+//! keys.
 
 use crate::figures::Seen;
 use crate::load::{self, together};
@@ -14,45 +15,46 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// Bytes of a value that is put beside what is measured: below what a server lets one send before it has said more.
+/// Size in bytes of additional large values, below a server's initial flow-control window.
 const LARGE: usize = 32 << 10;
-/// Of those, a second.
+/// Number of large puts per second.
 const LARGE_PUTS: u32 = 128;
-/// They go to as many keys in turns.
+/// Number of keys for large puts, used in turn.
 const LARGE_KEYS: u32 = 16;
 
-/// Who watches what.
+/// Shape of a watch workload.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Streams on each of them.
+    /// Number of streams per connection.
     pub streams: usize,
-    /// Watchers on each of those.
+    /// Number of watchers per stream.
     pub watchers: usize,
-    /// Keys; each is watched by as many. A connection's watchers must be a multiple of them.
+    /// Number of keys, each with the same number of watchers. Must divide the number of watchers
+    /// per connection.
     pub keys: usize,
-    /// Puts a second.
+    /// Puts per second.
     pub puts: u32,
 }
 
 impl Shape {
-    /// A key that everybody watches.
+    /// All watchers watch the same key.
     pub const ONE_KEY: Shape = Shape { connections: 10, streams: 1, watchers: 100, keys: 1, puts: 20 };
-    /// As many as a large cluster has.
+    /// As many watchers as in a large cluster.
     pub const MANY: Shape = Shape { connections: 20, streams: 50, watchers: 10, keys: 100, puts: 100 };
 
     fn on_a_connection(self) -> usize {
         self.streams * self.watchers
     }
 
-    /// All of them.
+    /// Returns the total number of watchers.
     pub fn total(self) -> usize {
         self.connections * self.on_a_connection()
     }
 }
 
-/// Watches that are open.
+/// Open watches.
 pub struct Watchers {
     shape: Shape,
     address: String,
@@ -67,7 +69,7 @@ struct Lane {
     heard: Vec<Heard>,
 }
 
-/// A connection whose watcher sees large values and never reads them, until it is dropped.
+/// A connection that watches large values and never reads them, until it is dropped.
 pub struct Stalled {
     _held: Lane,
 }
@@ -82,7 +84,7 @@ fn create(key: String, range_end: String) -> pb::WatchRequest {
 }
 
 impl Lane {
-    /// Opens streams with a watcher for each request.
+    /// Opens one stream for each list of requests, with a watcher for each request.
     async fn open(address: &str, requests: &[Vec<pb::WatchRequest>]) -> Result<Lane> {
         let mut lane = Lane { wire: Wire::connect(address, WATCH).await?, streams: HashMap::new(), heard: Vec::new() };
         for requests in requests {
@@ -100,7 +102,7 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Waits until something was heard.
+    /// Waits until messages were received.
     async fn hear(&mut self, mut each: impl FnMut(pb::WatchResponse)) -> Result<()> {
         self.wire.turn(&mut self.heard).await?;
         for heard in self.heard.drain(..) {
@@ -117,7 +119,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The latency of each of so many deliveries.
+    /// Returns the latencies of `count` deliveries.
     async fn follow(&mut self, start: Instant, count: usize) -> Result<Vec<u32>> {
         let mut latencies = Vec::with_capacity(count);
         while latencies.len() < count {
@@ -136,7 +138,7 @@ impl Lane {
 }
 
 impl Watchers {
-    /// Opens them.
+    /// Opens the watches.
     pub async fn open(cluster: &Cluster, shape: Shape) -> Result<Watchers> {
         let address = cluster.first()?;
         let request = |number: usize| create(watched(number % shape.keys), String::new());
@@ -149,7 +151,8 @@ impl Watchers {
         Ok(Watchers { shape, address, lanes, start: Instant::now() })
     }
 
-    /// Puts, and when each watcher saw them; `beside`: while large values are put that none of them watches.
+    /// Measures the latency of puts until each watcher has received them. `beside` adds large puts
+    /// that none of them watches.
     pub async fn measure(&self, cluster: &Cluster, duration: Duration, beside: bool) -> Result<Seen> {
         let puts = (duration.as_secs_f64() * f64::from(self.shape.puts)) as usize;
         let deliveries = puts * self.shape.on_a_connection() / self.shape.keys;
@@ -167,14 +170,14 @@ impl Watchers {
         seen.context("watchers have not been told of every put")?
     }
 
-    /// A watcher on a connection of its own, for what is put beside, that reads nothing more.
+    /// Opens a watcher of the large values, on its own connection, that never reads.
     pub async fn stalled(&self) -> Result<Stalled> {
         let requests = [vec![create(large(0), large(LARGE_KEYS))]];
         Ok(Stalled { _held: Lane::open(&self.address, &requests).await? })
     }
 }
 
-/// Each value says when it was put, in microseconds since `start`.
+/// Puts values that contain their start time, in microseconds since `start`.
 async fn put_times(address: String, shape: Shape, start: Instant, count: usize) -> Result<Vec<u32>> {
     let mut wire = Wire::connect(&address, load::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / shape.puts);

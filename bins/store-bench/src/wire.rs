@@ -1,9 +1,10 @@
-//! A gRPC connection that costs as little as possible: requests are frames made by hand, answers are looked at no closer
-//! than needed.
+//! A minimal gRPC connection: encodes request frames by hand and parses responses only as far as
+//! needed.
 //!
-//! A call ends well when it ends after a message; one that ends without any was refused. Windows towards the server are
-//! not counted: what is under way on a connection stays far below the smallest window there is. `tonic` was measured
-//! first: it takes as much of a processor as the servers do, and so becomes what is measured.
+//! A call succeeds if it ends after a message; a call without a message was rejected. Flow-control
+//! windows of the server are not tracked, because in-flight data stay far below the smallest one.
+//! Rejected: `tonic`, which used as much processor time as the servers and would dominate the
+//! measurement.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -25,11 +26,11 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What came from the server.
+/// Received from the server.
 pub enum Heard {
     /// Bytes of a stream's messages.
     Data(u32, Bytes),
-    /// The stream is over.
+    /// The stream has ended.
     End(u32),
 }
 
@@ -45,14 +46,14 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Connects; `address` is `host:port`.
+    /// Connects to `address` (`host:port`).
     pub async fn connect(address: &str, path: &'static str) -> Result<Wire> {
         let io = TcpStream::connect(address).await.with_context(|| address.to_owned())?;
         io.set_nodelay(true)?;
         let mut out = BytesMut::with_capacity(16 << 10);
         out.put_slice(PREFACE);
         frame(&mut out, SETTINGS, 0, 0, 6);
-        // The initial window of a stream.
+        // Initial window of a stream.
         out.put_u16(4);
         out.put_u32(WINDOW);
         frame(&mut out, WINDOW_UPDATE, 0, 0, 4);
@@ -61,7 +62,7 @@ impl Wire {
         Ok(Wire { io, out, input, path, authority: address.to_owned(), next: 1, taken: 0 })
     }
 
-    /// Begins a call with a message; `last`: there is no other. Returns its stream.
+    /// Starts a call with a message; `last` marks its only one. Returns the stream.
     pub fn call(&mut self, message: &impl prost::Message, last: bool) -> u32 {
         let stream = self.next;
         self.next += 2;
@@ -74,7 +75,7 @@ impl Wire {
             literal(&mut block, 31, b"application/grpc");
             literal_named(&mut block, b"te", b"trailers");
         } else {
-            // The four above, as the connection's table has them.
+            // The four headers above, by their index in the dynamic table.
             block.put_slice(&[0xc1, 0xc0, 0xbf, 0xbe]);
         }
         frame(&mut self.out, HEADERS, END_HEADERS, stream, block.len());
@@ -83,13 +84,13 @@ impl Wire {
         stream
     }
 
-    /// Sends another message of a call.
+    /// Sends a further message of a call.
     pub fn message(&mut self, stream: u32, message: &impl prost::Message, last: bool) {
         let length = message.encoded_len();
         let mut bytes = BytesMut::with_capacity(length + 5);
         bytes.put_u8(0);
         bytes.put_u32(length as u32);
-        // A BytesMut grows as it needs to, so this does not fail.
+        // A BytesMut grows on demand, so this can't fail.
         let _ = message.encode(&mut bytes);
         let mut left = bytes.len();
         for part in bytes.chunks(MAX_FRAME) {
@@ -100,7 +101,7 @@ impl Wire {
         }
     }
 
-    /// Sends what is to be sent, and waits until something was heard.
+    /// Sends buffered data and waits until something is received.
     pub async fn turn(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
         loop {
             if !self.out.is_empty() {
@@ -122,7 +123,8 @@ impl Wire {
         }
     }
 
-    /// A call with one answer, while nothing else is under way on the connection.
+    /// Sends a unary request and returns its response. No other call may be in progress on the
+    /// connection.
     pub async fn ask<M: prost::Message + Default>(&mut self, request: &impl prost::Message) -> Result<M> {
         let stream = self.call(request, true);
         let mut messages = Messages::default();
@@ -141,7 +143,7 @@ impl Wire {
         }
     }
 
-    /// So many calls at once until all were made, whatever their answers say.
+    /// Sends all requests with `at_once` calls in progress. Their responses are ignored.
     pub async fn all<M: prost::Message>(&mut self, at_once: usize, requests: impl Iterator<Item = M>) -> Result<()> {
         let mut requests = requests.fuse();
         let (mut open, mut answered, mut heard) = (0, 0, Vec::new());
@@ -210,7 +212,7 @@ fn frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
     out.put_u32(stream);
 }
 
-/// A header whose name is in the static table, kept in the connection's table.
+/// Encodes a header whose name is in the static table, and adds it to the dynamic table.
 fn literal(block: &mut BytesMut, name: u8, value: &[u8]) {
     block.put_u8(0x40 | name);
     string(block, value);
@@ -222,23 +224,23 @@ fn literal_named(block: &mut BytesMut, name: &[u8], value: &[u8]) {
     string(block, value);
 }
 
-/// Values here are shorter than 127 bytes.
+/// Encodes a string shorter than 127 bytes.
 fn string(block: &mut BytesMut, value: &[u8]) {
     block.put_u8(value.len() as u8);
     block.put_slice(value);
 }
 
-/// The messages in a stream's bytes.
+/// Extracts messages from the bytes of a stream.
 #[derive(Default)]
 pub struct Messages(BytesMut);
 
 impl Messages {
-    /// Adds what came.
+    /// Appends received bytes.
     pub fn push(&mut self, data: &[u8]) {
         self.0.extend_from_slice(data);
     }
 
-    /// The next whole message.
+    /// Returns the next complete message.
     pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>> {
         let Some(&[_, a, b, c, d]) = self.0.first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;

@@ -1,5 +1,5 @@
-//! A client that goes on whatever the members do: connections are made when they are needed, every call has a deadline, and
-//! a member that failed is left alone for a while.
+//! A client that tolerates failures: it connects on demand, every call has a deadline, and a failed
+//! member is avoided for a while.
 
 use super::ledger::Found;
 use crate::ask::RANGE;
@@ -12,20 +12,20 @@ use proto_etcd::etcdserverpb as pb;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// For a connection, and for a call.
+/// Timeout of a connection attempt and of a call.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Before a member that failed is asked again.
+/// Delay before a failed member is used again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What became of a call that was not answered.
+/// Outcome of a failed call.
 pub enum Failure {
-    /// It was never sent.
+    /// The request was not sent.
     Unsent,
-    /// It may have been carried out, or still be.
+    /// The request may have been executed, or may still be.
     Unknown,
 }
 
-/// A member, as one client sees it.
+/// State of a member for one client.
 pub struct Member {
     address: String,
     puts: Option<Wire>,
@@ -33,14 +33,14 @@ pub struct Member {
     rests_until: Instant,
 }
 
-/// A member for each address.
+/// Returns a member for each address.
 pub fn members(addresses: &[String]) -> Vec<Member> {
     let member =
         |address: &String| Member { address: address.clone(), puts: None, reads: None, rests_until: Instant::now() };
     addresses.iter().map(member).collect()
 }
 
-/// One of those that have not failed lately; waits while there is none.
+/// Chooses a member that has not failed recently; waits if there is none.
 pub async fn choose(members: &[Member], random: &mut Random) -> usize {
     loop {
         let now = Instant::now();
@@ -54,17 +54,17 @@ pub async fn choose(members: &[Member], random: &mut Random) -> usize {
 }
 
 impl Member {
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Waits until it may be asked again.
+    /// Waits until the member may be used again.
     pub async fn rested(&self) {
         tokio::time::sleep_until(self.rests_until).await;
     }
 
-    /// Puts a number; the revision that it got.
+    /// Puts a number. Returns its revision.
     pub async fn put(&mut self, key: &str, number: u64) -> Result<i64, Failure> {
         let request =
             pb::PutRequest { key: key.to_owned().into(), value: number.to_string().into(), ..Default::default() };
@@ -73,7 +73,7 @@ impl Member {
         self.rest_after(answer).map(|header| header.revision)
     }
 
-    /// A linearizable read of a number.
+    /// Reads a number, linearizable.
     pub async fn read(&mut self, key: &str) -> Result<Found, Failure> {
         let request = pb::RangeRequest { key: key.to_owned().into(), ..Default::default() };
         let answer = call::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
@@ -102,7 +102,7 @@ fn found(answer: &pb::RangeResponse) -> Result<Found> {
     })
 }
 
-/// A connection that failed is closed.
+/// Sends a request. A failed connection is closed.
 async fn call<M: Message + Default>(
     wire: &mut Option<Wire>,
     address: &str,

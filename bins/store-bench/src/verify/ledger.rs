@@ -1,53 +1,55 @@
-//! What a store may answer: plain bookkeeping over what was tried and what was acknowledged.
+//! Rules for responses: bookkeeping of attempted and acknowledged writes.
 //!
-//! A key has one writer, which puts 1, 2, 3 and so on. A put whose outcome nobody knows may still be carried out later, so
-//! it is its key's last; reads go on and stay within the bounds. As each number is put once, the key's version must be its
-//! value: a put that was carried out twice shows, too.
+//! A key has one writer, which puts 1, 2, 3 and so on. A put with unknown outcome may still be
+//! executed later, so it is the last one of its key; reads continue and must stay within the
+//! bounds. Each number is put once, so the key's version must equal its value: a put that was
+//! executed twice is detected too.
 
 use std::fmt;
 
-/// A key's place in the ledger.
+/// Index of a key in the ledger.
 pub type Key = usize;
 
 #[derive(Clone, Copy, Default)]
 struct Record {
-    /// The largest number that the store has vouched for: by acknowledging it, or by showing it to a reader.
+    /// The largest number that the store has confirmed, by acknowledging it or by returning it to a
+    /// reader.
     known: u64,
-    /// The revision that the store gave to `known`.
+    /// Revision of `known`.
     revision: i64,
     tried: u64,
 }
 
-/// What was known of a key and of the store when a call began.
+/// State of a key and of the store when a call started.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     known: u64,
     revision: i64,
 }
 
-/// What a read found; zeros where the key is absent.
+/// Result of a read; zeros if the key is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The number in the key's value.
     pub value: u64,
-    /// The pair's version.
+    /// The version of the pair.
     pub version: i64,
-    /// The pair's revision of modification.
+    /// The mod revision of the pair.
     pub modified: i64,
-    /// The revision in the answer's header.
+    /// The revision in the response header.
     pub header: i64,
 }
 
-/// An answer that the store must not give.
+/// A response that violates the guarantees.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A value older than what was known before the read began, or a put that is gone.
+    /// A value older than the known one, or a lost put.
     Behind { value: u64, known: u64 },
-    /// A value that nobody has tried to put.
+    /// A value that no client has put.
     Invented { value: u64, tried: u64 },
-    /// A number that was put once has another version or revision than it can have.
+    /// A number with an impossible version or revision.
     Another { found: Found, revision: i64 },
-    /// A header's revision from before the call began.
+    /// A revision in the header from before the start of the call.
     Revision { header: i64, known: i64 },
 }
 
@@ -71,7 +73,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All keys, and the highest revision that any answer has told.
+/// All keys, and the highest revision in any response.
 #[derive(Default)]
 pub struct Ledger {
     records: Vec<Record>,
@@ -79,13 +81,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A key that nobody has written.
+    /// Adds an unwritten key.
     pub fn open(&mut self) -> Key {
         self.records.push(Record::default());
         self.records.len() - 1
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn keys(&self) -> usize {
         self.records.len()
     }
@@ -94,31 +96,32 @@ impl Ledger {
         self.records.get(key).copied().unwrap_or_default()
     }
 
-    /// To be noted before a call is sent.
+    /// Returns the state to record before a call.
     pub fn before(&self, key: Key) -> Before {
         Before { known: self.record(key).known, revision: self.revision }
     }
 
-    /// The number that the key's writer puts next.
+    /// Returns the number that the key's writer puts next.
     pub fn next(&self, key: Key) -> u64 {
         self.record(key).tried + 1
     }
 
-    /// A put of the key's next number is about to be sent.
+    /// Records that a put of the key's next number is about to be sent.
     pub fn tried(&mut self, key: Key) {
         if let Some(record) = self.records.get_mut(key) {
             record.tried += 1;
         }
     }
 
-    /// The last put was not even sent.
+    /// Records that the last put was not sent.
     pub fn withdrawn(&mut self, key: Key) {
         if let Some(record) = self.records.get_mut(key) {
             record.tried = record.tried.saturating_sub(1);
         }
     }
 
-    /// The last put was acknowledged at this revision, which must be one that nothing before it had.
+    /// Records that the last put was acknowledged at this revision, which must be newer than all
+    /// before.
     pub fn acknowledged(&mut self, key: Key, before: Before, revision: i64) -> Result<(), Violation> {
         if revision <= before.revision {
             return Err(Violation::Revision { header: revision, known: before.revision });
@@ -132,7 +135,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A linearizable read that began with `before` is over.
+    /// Verifies the result of a linearizable read that started with `before`.
     pub fn read(&mut self, key: Key, before: Before, found: Found) -> Result<(), Violation> {
         let record = self.record(key);
         let Found { value, version, modified, header } = found;
@@ -166,7 +169,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A key whose puts were acknowledged at these revisions.
+    /// Returns a ledger with a key whose puts were acknowledged at these revisions.
     fn written(revisions: &[i64]) -> (Ledger, Key) {
         let mut ledger = Ledger::default();
         let key = ledger.open();
