@@ -20,7 +20,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-/// Sources in the order of evaluation; only the first one's content is validated.
+/// Sources in the order of evaluation; only the content of the first one is validated.
 const IN_ORDER: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
 
 fn autoscaler(object: &Value, errors: &mut Errors) {

@@ -47,7 +47,7 @@ impl Passwords {
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::TooManyRequests)?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| Refusal::Stopped)?;
-        // The work continues after its client has gone, so it keeps its permits.
+        // The work continues after its client has disconnected, so it keeps its permits.
         let done = tokio::task::spawn_blocking(move || {
             let _kept = (place, turn);
             work()

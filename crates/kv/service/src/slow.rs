@@ -1,6 +1,6 @@
 //! Slow-request log: records the phases of each call and logs those of a slow one in one line.
 //!
-//! The notes are task-local. A read barrier or a proposal records its phase without the functions
+//! The notes are task-local. A linearizable read or a proposal records its phase without the functions
 //! in between knowing about it. A fast call pays for a few clock reads only.
 
 use crate::core::Core;
