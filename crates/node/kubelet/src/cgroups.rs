@@ -1,6 +1,6 @@
-//! The cgroups of pods: `ROOT/kubepods/[burstable|besteffort/]podUID`, version 1 and 2, by plain file operations.
+//! Pod cgroups: `ROOT/kubepods/[burstable|besteffort/]podUID`, version 1 and 2, by plain file operations.
 //!
-//! The names are those of upstream's cgroupfs driver, so that pods of a stock kubelet are found where they are.
+//! The names are those of upstream's cgroupfs driver, so that pods started by a stock kubelet keep their cgroups.
 
 use crate::make::resources::{self, PodResources};
 use crate::pod::spec;
@@ -9,26 +9,26 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where cgroups are mounted.
+/// The mounted cgroup version with its mount points.
 #[derive(Clone, Debug)]
 enum Version {
-    /// One hierarchy a controller (several controllers may share one).
+    /// Version 1: one hierarchy per controller (several controllers may share one).
     One(Vec<(String, PathBuf)>),
-    /// One for all.
+    /// Version 2: one hierarchy for all controllers.
     Two(PathBuf),
 }
 
-/// The node's cgroups. Without a root nothing is made and the runtime puts containers where it likes.
+/// The node's cgroups. Without a root no cgroups are created and the runtime chooses the containers' place.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     root: Option<String>,
     version: Version,
-    /// Processes and threads that a pod may have.
+    /// Limit of processes and threads of each pod.
     pids: Option<u64>,
 }
 
 impl Cgroups {
-    /// Finds the hierarchies and makes the three parents. `pids` limits the processes of each pod.
+    /// Detects the hierarchies and creates the three parent cgroups. `pids` limits the processes of each pod.
     pub(crate) fn new(root: Option<&str>, pids: Option<u64>) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let root = root.map(|r| r.trim_matches('/').to_owned());
@@ -51,7 +51,7 @@ impl Cgroups {
         parts.iter().filter(|p| !p.is_empty()).fold(String::new(), |path, part| format!("{path}/{part}"))
     }
 
-    /// The pod's cgroup, as the runtime is told; empty without cgroups of ours.
+    /// Returns the pod's cgroup for the CRI config; empty if the kubelet manages no cgroups.
     pub(crate) fn of_pod(&self, pod: &Pod) -> String {
         if self.root.is_none() {
             return String::new();
@@ -64,7 +64,7 @@ impl Cgroups {
         format!("{}/pod{}", self.parent(class), pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    /// Makes the pod's cgroup with its limits.
+    /// Creates the pod's cgroup with its limits.
     pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
         let path = self.of_pod(pod);
         if path.is_empty() {
@@ -75,7 +75,7 @@ impl Cgroups {
         self.limit_pids(&path)
     }
 
-    /// Sets the limit of processes. Unlike shares it protects the node, so that it must not fail in silence.
+    /// Sets the process limit. Unlike CPU shares it protects the node, so a failure must be an error.
     fn limit_pids(&self, path: &str) -> io::Result<()> {
         let Some(pids) = self.pids else { return Ok(()) };
         let missing = || io::Error::other("podPidsLimit is set, but there is no pids controller");
@@ -83,7 +83,7 @@ impl Cgroups {
         fs::write(place.join("pids.max"), pids.to_string())
     }
 
-    /// Removes the pod's cgroup, whichever class it is in.
+    /// Removes the pod's cgroup, whatever its QoS class was.
     pub(crate) fn remove(&self, uid: &str) {
         if self.root.is_none() || uid.is_empty() {
             return;
@@ -94,7 +94,7 @@ impl Cgroups {
         }
     }
 
-    /// The path in every hierarchy.
+    /// Returns the path in every hierarchy.
     fn places(&self, path: &str) -> Vec<PathBuf> {
         let path = path.trim_start_matches('/');
         match &self.version {
@@ -127,7 +127,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// A new cpuset of version 1 is empty, and nothing can run in it until its parent's cpus and nodes are copied.
+    /// Copies cpus and memory nodes from the parent: a new cpuset of version 1 is empty, and no process can run in
+    /// it.
     fn inherit_cpuset(&self, path: &str) {
         let Some(leaf) = self.place("cpuset", path) else { return };
         let Some(root) = self.place("cpuset", "") else { return };
@@ -170,7 +171,7 @@ impl Cgroups {
         }
     }
 
-    /// Nanoseconds of cpu and bytes of memory (less what is easily given back) used at `path` ("" for the node).
+    /// Returns nanoseconds of cpu and bytes of memory (without inactive file cache) used at `path` ("" for the node).
     pub(crate) fn usage(&self, path: &str) -> Option<(u64, u64)> {
         let read = |controller: &str, file: &str| {
             self.place(controller, path).and_then(|p| fs::read_to_string(p.join(file)).ok())
@@ -232,7 +233,7 @@ fn enable_controllers(root: &Path, path: &str) {
     }
 }
 
-/// cgroups are removed from the leaves; their files go by themselves.
+/// Removes a cgroup and its children, leaves first. Only directories are removed: the kernel owns the files.
 fn remove_tree(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -242,7 +243,7 @@ fn remove_tree(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// What the kernel lets us set: without CAP_SYS_RESOURCE no score below our own.
+/// Returns the lowest OOM score adjustment that the kernel lets the kubelet set: without CAP_SYS_RESOURCE its own.
 pub(crate) fn least_oom_score() -> i64 {
     const CAP_SYS_RESOURCE: u64 = 1 << 24;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

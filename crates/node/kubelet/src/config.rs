@@ -1,4 +1,4 @@
-//! Flags and the KubeletConfiguration file, merged into settings. A flag that is given wins over the file.
+//! Merges flags and the KubeletConfiguration file into settings. A flag overrides the file.
 
 mod file;
 mod flags;
@@ -22,92 +22,92 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Resources of which a part can be kept back from pods.
+/// Resources that can be reserved for the system.
 const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
 
-/// Everything the kubelet can be told.
+/// The kubelet's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the node.
+    /// Name of the Node object.
     pub node_name: String,
-    /// Addresses of the node, the main one first.
+    /// Addresses of the node, the primary one first.
     pub node_ips: Vec<IpAddr>,
     /// Access to the API server; without it only static pods run.
     pub kubeconfig: Option<PathBuf>,
     /// `unix:///...`, or `simulated:` for the test kit's runtime.
     pub runtime_endpoint: String,
-    /// Where volumes, certificates and pods' files live.
+    /// Directory of volumes, certificates and pods' files.
     pub root_dir: PathBuf,
-    /// Where container logs live.
+    /// Directory of container logs.
     pub logs_dir: PathBuf,
-    /// Manifests of static pods.
+    /// Directory of static pods' manifests.
     pub static_pods: Option<PathBuf>,
-    /// Archives of images that are imported at the start.
+    /// Directory of image archives that are imported at the start.
     pub image_archives: Option<PathBuf>,
-    /// Whether the node object is made and kept.
+    /// Create and update the Node object.
     pub register: bool,
     /// Taints of a new node.
     pub taints: Vec<Taint>,
-    /// Labels of the node beside the standard ones.
+    /// Labels of the node in addition to the standard ones.
     pub labels: BTreeMap<String, String>,
     /// Address of the HTTPS server.
     pub address: SocketAddr,
-    /// Address of the plain health check; None turns it off.
+    /// Address of the plain-text health check; None disables it.
     pub healthz: Option<SocketAddr>,
-    /// Gets the port of the HTTPS server.
+    /// File to which the port of the HTTPS server is written.
     pub port_file: Option<PathBuf>,
-    /// Certificate and key of the HTTPS server; made up when not given.
+    /// Certificate and key of the HTTPS server; None uses a self-signed certificate.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// The server speaks TLS 1.3 only.
+    /// The server accepts TLS 1.3 only.
     pub tls13_only: bool,
-    /// Streams and logs are served.
+    /// Serve exec, attach, port-forward, run and logs.
     pub debugging: bool,
-    /// How long answers of the API server about tokens, permissions and refusals are kept.
+    /// How long TokenReview and SubjectAccessReview results are cached.
     pub kept: AnswersKept,
-    /// CA of client certificates.
+    /// CA that signs client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Whether requests without credentials are let in as `system:anonymous`.
+    /// Accept requests without credentials as `system:anonymous`.
     pub anonymous: bool,
-    /// Whether tokens are shown to the API server.
+    /// Authenticate bearer tokens by TokenReview.
     pub webhook_tokens: bool,
-    /// Whether the API server decides what a client may do; otherwise whoever is known may do all.
+    /// Authorize requests by SubjectAccessReview; without it every authenticated client may do everything.
     pub webhook_authorization: bool,
-    /// Name servers of pods.
+    /// DNS servers of pods.
     pub cluster_dns: Vec<String>,
-    /// Domain of the cluster.
+    /// DNS domain of the cluster.
     pub cluster_domain: String,
-    /// The node's own resolv.conf.
+    /// Path of the node's resolv.conf.
     pub resolv_conf: PathBuf,
-    /// Most pods.
+    /// Maximum number of pods.
     pub max_pods: u32,
-    /// Parent of the pods' cgroups; None makes none.
+    /// Parent of the pods' cgroups; None creates none.
     pub cgroup_root: Option<String>,
-    /// Processes and threads that a pod may have.
+    /// Limit of processes and threads of a pod.
     pub pod_pids: Option<u64>,
-    /// Seconds between two heartbeats are a quarter of this.
+    /// Duration of the node's Lease in seconds; it is renewed four times as often.
     pub lease_seconds: i32,
-    /// Between two looks at the node's own state.
+    /// Interval between two reads of the node's state.
     pub status_every: Duration,
-    /// Between two unchanged status writes.
+    /// Interval between two writes of an unchanged status.
     pub report_every: Duration,
-    /// Log files are rotated at this size.
+    /// Size in bytes at which log files are rotated.
     pub log_size: u64,
-    /// Log files of one container, the open one included.
+    /// Maximum number of log files of one container, the open one included.
     pub log_files: usize,
-    /// Kept back from pods: cpu, memory, ephemeral-storage.
+    /// Resources reserved for the system: cpu, memory, ephemeral-storage, pid.
     pub reserved: BTreeMap<String, Quantity>,
-    /// Unsafe sysctls that pods may set all the same.
+    /// Unsafe sysctls that pods may set.
     pub unsafe_sysctls: Vec<String>,
-    /// Containers without a seccomp profile get the runtime's.
+    /// Containers without a seccomp profile get the runtime's default profile.
     pub seccomp_default: bool,
-    /// How volumes come into being.
+    /// Mounts volumes, or only simulates mounting.
     pub mounter: Mounter,
     /// The configuration as it was read, for `/configz`.
     pub source: serde_json::Value,
 }
 
 impl Settings {
-    /// Whether the runtime is the simulated one.
+    /// Returns whether the runtime is the simulated one.
     pub fn simulated(&self) -> bool {
         self.runtime_endpoint.starts_with("simulated:")
     }
@@ -116,7 +116,7 @@ impl Settings {
 /// Merges flags and file.
 ///
 /// # Errors
-/// A value that can't be used, by its name.
+/// An invalid value, with its name.
 pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
     let (file, source) = read(flags.config.as_deref(), flags.config_dir.as_deref())?;
     let node_ips = node_ips(flags)?;
@@ -191,12 +191,12 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
     })
 }
 
-/// The flag's value, or else the file's; an empty one is none.
+/// Returns the flag's value, or else the file's; an empty value counts as absent.
 fn given<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
     flag.as_ref().or(file.as_ref()).filter(|value| !value.as_ref().is_empty()).cloned()
 }
 
-/// A simulated node has no kernel of its own to be careful with.
+/// Checks the kernel's settings unless the node is simulated, which runs no processes.
 fn check_kernel(flags: &Flags, file: &Configuration, simulated: bool) -> anyhow::Result<()> {
     let proc = std::path::Path::new("/proc");
     if !simulated && flags.protect_kernel_defaults.or(file.protect_kernel_defaults).unwrap_or(false) {
@@ -208,7 +208,7 @@ fn check_kernel(flags: &Flags, file: &Configuration, simulated: bool) -> anyhow:
     Ok(())
 }
 
-/// kubeadm's configurations name the systemd driver, and its nodes must start to say why pods don't.
+/// Checks the cgroup driver. `systemd` only logs a warning, because kubeadm's configurations name it.
 fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
     match driver {
         None | Some("cgroupfs") => {}
@@ -221,7 +221,7 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Versions older than 1.2 are never spoken, so that asking for them asks for nothing.
+/// Parses `tlsMinVersion`. Versions older than 1.2 are never offered, so requesting them has no effect.
 fn tls13_only(version: Option<&str>) -> anyhow::Result<bool> {
     match version {
         None | Some("VersionTLS10" | "VersionTLS11" | "VersionTLS12") => Ok(false),
@@ -250,7 +250,7 @@ fn kept(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswersKept> {
     })
 }
 
-/// Sums what is kept back for the system and for Kubernetes.
+/// Sums the resources reserved for the system and for Kubernetes.
 fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<String, Quantity>> {
     let mut all: BTreeMap<String, Quantity> = BTreeMap::new();
     let words = |words: &Option<Vec<String>>| words.as_deref().map(flags::pairs);

@@ -1,4 +1,4 @@
-//! What every part of the kubelet shares.
+//! The context that every part of the kubelet shares.
 
 use crate::cgroups::Cgroups;
 use crate::config::Settings;
@@ -19,14 +19,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
-/// More starts at once only make each slower: shim and runc are bound by the processors.
+/// Concurrent container starts. More would only slow each down: shim and runc are bound by the processors.
 pub(crate) const STARTS_AT_ONCE: usize = 4;
 
-/// The node.
+/// The kubelet's context.
 pub(crate) struct Node {
     pub(crate) settings: Settings,
     pub(crate) runtime: Runtime,
-    /// `containerd`, before `://` in container ids.
+    /// Runtime name, such as `containerd`: the prefix of container ids before `://`.
     pub(crate) runtime_name: String,
     pub(crate) client: Option<Client>,
     pub(crate) recorder: Recorder,
@@ -40,25 +40,25 @@ pub(crate) struct Node {
     pub(crate) workers: Arc<Workers>,
     pub(crate) tasks: Tasks,
     pub(crate) features: RwLock<Features>,
-    /// Notified when a static pod was cleaned up.
+    /// Notified when a static pod has been cleaned up.
     pub(crate) static_gone: Notify,
-    /// Addresses as text.
+    /// Addresses of the node as text.
     pub(crate) ips: Vec<String>,
 }
 
-/// What host and runtime can do for pods.
+/// Features of host and runtime that pods may need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// The kernel enforces AppArmor profiles.
     pub(crate) apparmor: bool,
-    /// The runtime knows supplementalGroupsPolicy Strict.
+    /// The runtime supports supplementalGroupsPolicy Strict.
     pub(crate) strict_groups: bool,
-    /// The runtime's handlers that make mounts read-only with what is mounted beneath.
+    /// Runtime handlers that support recursive read-only mounts.
     pub(crate) recursive_read_only: BTreeSet<String>,
 }
 
 impl Features {
-    /// Reads them from the runtime's status.
+    /// Reads the features from the runtime's status.
     pub(crate) fn of(status: &StatusResponse, apparmor: bool) -> Self {
         let recursive = |h: &&RuntimeHandler| h.features.as_ref().is_some_and(|f| f.recursive_read_only_mounts);
         Features {
@@ -70,9 +70,9 @@ impl Features {
 }
 
 impl Node {
-    /// Takes in what the runtime says that it can do.
+    /// Updates the features from the runtime's status.
     pub(crate) fn learn(&self, status: &StatusResponse) {
-        // A simulated container is confined by having no process.
+        // A simulated container has no process to confine.
         let apparmor = self.settings.simulated() || apparmor::is_enabled();
         *self.features.write() = Features::of(status, apparmor);
     }
@@ -85,7 +85,7 @@ impl Node {
         self.capacity.get("memory").map_or(0, |q| q.value())
     }
 
-    /// Services, once they are all known. A static pod does not wait for that: it may be the API server.
+    /// Returns all Services once the informer has synced. A static pod does not wait: it may be the API server.
     pub(crate) async fn services(&self, is_static: bool) -> Vec<Arc<Service>> {
         let Some(store) = &self.services else { return Vec::new() };
         if !is_static {
@@ -95,12 +95,12 @@ impl Node {
     }
 }
 
-/// The present time.
+/// Returns the current time.
 pub(crate) fn now() -> Nanos {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// A reference for events, to a pod or one of its containers.
+/// Builds the object reference of an event: a pod or one of its containers.
 pub(crate) fn reference(pod: &Pod, container: Option<(&str, &str)>) -> ObjectReference {
     let field_path = container.map(|(list, name)| format!("spec.{list}{{{name}}}"));
     ObjectReference { field_path, ..client::object_reference(pod) }

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(10);
-/// Between two collections of orphans.
+/// Interval between two collections of orphaned pods.
 const ORPHANS: Duration = Duration::from_secs(60);
 
-/// Removes orphaned pods until shutdown. All pods must be known when this starts: whatever runs may be wanted.
+/// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an unknown pod counts as
+/// orphaned.
 pub(crate) async fn collect(node: Arc<Node>) {
     loop {
         orphans(&node).await;
@@ -29,7 +30,7 @@ pub(crate) async fn collect(node: Arc<Node>) {
     }
 }
 
-/// Rotates logs and holds pods to their limits until shutdown, whether or not there is an API server.
+/// Rotates logs and enforces local storage limits until shutdown; works without an API server.
 pub(crate) async fn keep(node: Arc<Node>) {
     loop {
         let active: Vec<Shown> = node.workers.all().into_iter().filter(|s| s.active).collect();
@@ -44,7 +45,7 @@ pub(crate) async fn keep(node: Arc<Node>) {
     }
 }
 
-/// Ends and removes sandboxes, files and cgroups of pods that nobody wants here.
+/// Removes sandboxes, files and cgroups of pods that no source has.
 async fn orphans(node: &Node) {
     let Ok(sandboxes) = node.runtime.sandboxes(None).await else { return };
     let mut gone = BTreeSet::new();
@@ -74,7 +75,7 @@ async fn orphans(node: &Node) {
     base_task::blocking(|| left.iter().for_each(|uid| crate::worker::free(node, uid)));
 }
 
-/// Moves logs away that have grown too large; of one container only so many files stay.
+/// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
 async fn rotate(node: &Node, shown: &Shown) {
     for running in shown.observed.all().filter(|i| i.running() && !i.log_path.is_empty()) {
         let path = Path::new(&running.log_path);
@@ -102,7 +103,7 @@ fn drop_old(path: &Path, keep: usize) {
     old.iter().take(excess).for_each(|p| drop(std::fs::remove_file(p)));
 }
 
-/// Files that a log was moved to.
+/// Lists the rotated files of a log.
 fn moved_away(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.", stem.to_string_lossy());
@@ -110,20 +111,20 @@ fn moved_away(path: &Path) -> Vec<PathBuf> {
     entries.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix))).collect()
 }
 
-/// Removes the log of an instance that was removed, with what was moved away from it.
+/// Removes the log of a removed container with its rotated files.
 pub(crate) fn remove_logs(path: &Path) {
     for file in moved_away(path).iter().map(PathBuf::as_path).chain([path]) {
-        // One that is missing needs no removal; whatever else fails, the pod's end removes.
+        // A missing file is fine; anything else is removed with the pod's directory.
         let _ = std::fs::remove_file(file);
     }
 }
 
-/// Evicts pods that wrote more than they may.
+/// Evicts pods that exceed their local storage limits.
 async fn limits(node: &Arc<Node>, active: Vec<Shown>) {
-    // One list for all pods, and only if one of them needs it.
+    // Lists the layers once for all pods, and only if a pod has such a limit.
     let layers = if active.iter().any(has_storage_limit) { layers(node).await } else { HashMap::new() };
     let measured = node.clone();
-    // Walks of large trees take long.
+    // Blocking: walking a large directory tree takes long.
     let walk =
         move || active.iter().filter_map(|s| Some((uid(s).to_owned(), excess(&measured, s, &layers)?))).collect();
     let over: Vec<(String, String)> = tokio::task::spawn_blocking(walk).await.unwrap_or_else(|e| {
@@ -167,7 +168,7 @@ fn has_storage_limit(shown: &Shown) -> bool {
     spec::app_containers(&shown.pod).any(|c| resources::limit_of(c, "ephemeral-storage").is_some())
 }
 
-/// Logs, emptyDirs and writable layers against the containers' limits, each alone and all together.
+/// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a sum.
 fn storage(node: &Node, shown: &Shown, layers: &HashMap<String, u64>, written: u64) -> Option<String> {
     if !has_storage_limit(shown) {
         return None;
@@ -191,13 +192,13 @@ fn storage(node: &Node, shown: &Shown, layers: &HashMap<String, u64>, written: u
     Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
 }
 
-/// Bytes of the files that the kubelet made in the pod's folder and its containers can write to: /etc/hosts and
-/// termination messages (CVE-2020-8557).
+/// Returns the bytes of files that the kubelet created and containers can write to: /etc/hosts and termination
+/// messages (CVE-2020-8557).
 fn own_files(pod: &Path) -> u64 {
     disk_usage(&pod.join("etc-hosts")) + disk_usage(&pod.join("containers"))
 }
 
-/// Bytes of writable layers by container.
+/// Returns the bytes of writable layers by container id.
 async fn layers(node: &Node) -> HashMap<String, u64> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let of = |s: ContainerStats| Some((s.attributes?.id, s.writable_layer?.used_bytes?.value));

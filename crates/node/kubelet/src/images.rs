@@ -1,4 +1,4 @@
-//! Having an image before a container starts: pull policies, credentials, back-off, archives of a folder.
+//! Image pulls: policies, credentials, back-off, and archives imported from a directory.
 
 use crate::context::Node;
 use crate::pod::memory::Waiting;
@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why there is no image.
+/// The reason why an image is not available.
 #[derive(Clone, Debug)]
 pub(crate) struct NoImage {
     pub(crate) waiting: Waiting,
-    /// Whether a pull was tried, so that the next one waits longer.
+    /// A pull was tried, so the back-off advances.
     pub(crate) pulled: bool,
 }
 
@@ -23,7 +23,7 @@ fn refuse(reason: &str, message: String, pulled: bool) -> NoImage {
     NoImage { waiting: Waiting { reason: reason.to_owned(), message }, pulled }
 }
 
-/// The image with a registry and a tag, as runtimes want it.
+/// Adds the default registry and tag to an image reference, as runtimes require.
 pub(crate) fn normalize(image: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-[]".contains(c);
     let (name, rest) = image.split_at(image.find('@').unwrap_or(image.len()));
@@ -56,7 +56,7 @@ pub(crate) fn normalize(image: &str) -> Option<String> {
     Some(format!("{full}{tag}{rest}"))
 }
 
-/// Makes sure that the node has the container's image. `may_pull` is false while pulls are backed off.
+/// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls in seconds, if any.
 pub(crate) async fn ensure(
     node: &Node,
     pod: &Pod,
@@ -134,7 +134,7 @@ async fn pull(node: &Node, pod: &Pod, given: &str, image: &str, about: &ObjectRe
     Err(refuse("ErrImagePull", last, true))
 }
 
-/// Credentials for the image's registry from the pod's imagePullSecrets.
+/// Returns credentials for the image's registry from the pod's imagePullSecrets.
 async fn credentials(node: &Node, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let registry = image.split('/').next().unwrap_or_default();
@@ -174,7 +174,7 @@ fn auth_config(entry: &Value) -> AuthConfig {
     auth
 }
 
-/// Imports every archive of a folder with containerd's own tool; what can't be imported is reported by name.
+/// Imports every archive of a directory with `ctr`; logs those that fail.
 pub(crate) async fn preload(folder: &Path, socket: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return tracing::warn!(folder = %folder.display(), "the folder of image archives can't be read");

@@ -1,9 +1,11 @@
 //! The kubelet: runs the pods that are bound to its node.
 //!
-//! - [`Flags`] and [`Settings`] say what to do, [`run`] does it until it is told to stop. Stopping leaves containers
-//!   running; the next kubelet takes them over.
-//! - `pod` decides, as pure functions; `worker` executes, one task a pod; `make` says what the runtime is told.
-//! - `sources` gives pods, `node` is the node object, `pleg` tells what happened, `serving` answers the server.
+//! - [`Flags`] and [`Settings`] configure it; [`run`] runs it until cancelled. Containers keep running after a
+//!   shutdown; the next kubelet recovers them.
+//! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod; `make` builds CRI
+//!   configs.
+//! - `sources` reads pods, `node` writes the Node object, `pleg` follows the runtime's events, `serving` implements
+//!   the HTTPS server's endpoints.
 
 mod cgroups;
 mod config;

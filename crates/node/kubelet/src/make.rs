@@ -1,4 +1,4 @@
-//! From a pod to what the runtime is told: sandbox and container configurations, environment, names, resources.
+//! Builds the CRI config of a pod: sandbox and container configurations, environment, names, resources.
 
 pub(crate) mod apparmor;
 pub(crate) mod container;

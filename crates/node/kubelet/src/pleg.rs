@@ -1,5 +1,5 @@
-//! Learning what happened to containers: events where the runtime has them, lists at intervals where it has none, and
-//! a list now and then for what events may have missed.
+//! Pod lifecycle events: the runtime's event stream where it exists, periodic relists where it does not, and a slow
+//! relist for missed events.
 
 use crate::context::Node;
 use crate::worker::Message;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From one try to open a stream of events to the next: a stream may end as soon as it is opened.
+/// Delay between two tries to open the event stream: a stream may end right after it was opened.
 const REOPEN: Duration = Duration::from_secs(1);
-/// Without events an exit is seen within this time.
+/// Relist interval without events: an exit is detected within this time.
 const BLIND: Duration = Duration::from_secs(1);
-/// Without anything running there is nothing to see.
+/// Relist interval without events and without active pods.
 const IDLE: Duration = Duration::from_secs(10);
-/// With events.
+/// Relist interval with events.
 const SAFETY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
@@ -43,7 +43,7 @@ pub(crate) async fn follow(node: Arc<Node>) {
             lister.list().await;
             listed = Instant::now();
         }
-        // Counted from the last list, so that a stream of events does not put the next one off.
+        // Counted from the last relist, so that a busy event stream does not postpone the next one.
         let due = listed + wait(source.is_some(), || node.workers.all().iter().any(|s| s.active));
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
@@ -59,7 +59,7 @@ pub(crate) async fn follow(node: Arc<Node>) {
     }
 }
 
-/// From one list to the next.
+/// Returns the interval to the next relist.
 fn wait(events: bool, active: impl FnOnce() -> bool) -> Duration {
     match events {
         true => SAFETY,
@@ -85,7 +85,7 @@ fn tell(node: &Node, change: Change) {
 
 struct Lister {
     node: Arc<Node>,
-    /// State by id, and the pod.
+    /// State and pod by container id.
     seen: BTreeMap<String, (i32, String)>,
 }
 

@@ -1,5 +1,5 @@
-//! A pod's life as pure functions: what is wanted (the spec), what is there (the view), what to do next (the plan), and
-//! what to tell (the status). No IO, no clock: the time is an argument.
+//! A pod's lifecycle as pure functions: desired state (the spec), observed state (the view), actions (the plan) and
+//! status. No IO and no clock: the time is an argument.
 
 pub(crate) mod backoff;
 pub(crate) mod memory;
@@ -13,7 +13,7 @@ pub(crate) mod status_conditions;
 mod tests;
 pub(crate) mod view;
 
-/// Nanoseconds since 1970, as CRI counts.
+/// Nanoseconds since 1970, as in CRI.
 pub(crate) type Nanos = i64;
 
 pub(crate) const SECOND: Nanos = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! Putting the kubelet together.
+//! Assembles and runs the kubelet.
 
 use crate::cgroups::{Cgroups, least_oom_score};
 use crate::config::Settings;
@@ -25,10 +25,10 @@ use tokio::sync::{Notify, Semaphore};
 
 const TLS13: &[&base_tls::rustls::SupportedProtocolVersion] = &[&base_tls::rustls::version::TLS13];
 
-/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its server listens).
+/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, its server's socket).
 ///
 /// # Errors
-/// What keeps the kubelet from starting, in one sentence with its remedy.
+/// The reason why the kubelet can't start, in one sentence with its remedy.
 pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: CancellationToken) -> anyhow::Result<()> {
     let tasks = Tasks::new(shutdown.clone());
     make_root(&settings)?;
@@ -75,7 +75,7 @@ fn make_root(settings: &Settings) -> anyhow::Result<()> {
     std::fs::set_permissions(settings.root_dir.join("pods"), private).context("can't set the mode of the pods' folder")
 }
 
-/// Waits for the runtime a little: it is often started at the same time.
+/// Retries for some time, because the runtime is often started at the same moment.
 async fn runtime_version(
     runtime: &Runtime,
     shutdown: &CancellationToken,
@@ -203,7 +203,7 @@ fn start(node: &Arc<Node>, client: Option<Client>, machine: Machine, port: u16) 
     });
 }
 
-/// The given certificate, or one of our own making that is kept for the next start.
+/// Loads the given certificate, or a self-signed one that is kept for the next start.
 fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     let (certificate, key) = match &settings.tls {
         Some(pair) => pair.clone(),

@@ -1,4 +1,4 @@
-//! What the server answers from.
+//! Implements the backend of the node's HTTPS server.
 
 mod stats;
 
@@ -81,7 +81,7 @@ impl Backend for Serving {
     async fn attach(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure> {
         let container_id = self.running(target)?.id;
         let StreamOptions { stdin, stdout, stderr, .. } = options;
-        // Whether there is a terminal is the container's matter, not the client's.
+        // The container's spec decides on the terminal, not the client.
         let shown = self.pod(target)?;
         let tty = spec::find(&shown.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
         let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
@@ -123,7 +123,7 @@ impl Backend for Serving {
     }
 }
 
-/// Whether the container's state is "waiting for its next start".
+/// Returns whether the container waits for its next restart.
 fn restarting(shown: &Shown, name: &str) -> bool {
     let lists = [&shown.status.container_statuses, &shown.status.init_container_statuses];
     let status = lists.into_iter().flatten().flatten().find(|s| s.name == name);

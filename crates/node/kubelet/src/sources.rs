@@ -1,4 +1,4 @@
-//! Where pods come from: the API server, and manifests in a folder of this node.
+//! Sources of pods: the API server, and manifests in a directory of this node.
 
 pub(crate) mod api;
 pub(crate) mod files;
@@ -10,13 +10,13 @@ use crate::worker::{self, Message};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
-/// Marks the API server's copy of a static pod.
+/// Annotation of mirror pods.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 pub(crate) const HASH: &str = "kubernetes.io/config.hash";
 pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
-/// A pod is wanted, or wanted otherwise than before.
+/// Starts or updates the worker of a pod.
 pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if !node.workers.send(&uid, Message::Pod(pod.clone())) {
@@ -24,12 +24,12 @@ pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
     }
 }
 
-/// A pod is no longer wanted.
+/// Notifies the worker that its pod was removed from the source.
 pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
     node.workers.send(pod.metadata.uid.as_deref().unwrap_or_default(), Message::Removed(pod.clone()));
 }
 
-/// A worker is done with its pod.
+/// Handles the end of a worker: its pod is cleaned up.
 pub(crate) fn gone(node: &Arc<Node>, pod: &Pod) {
     tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod is gone");
     if is_static(pod) {
@@ -37,7 +37,7 @@ pub(crate) fn gone(node: &Arc<Node>, pod: &Pod) {
     }
 }
 
-/// Whether a pod comes from a manifest of this node.
+/// Returns whether a pod comes from a manifest of this node.
 pub(crate) fn is_static(pod: &Pod) -> bool {
     annotation(pod, SOURCE).is_some_and(|source| source != "api")
 }

@@ -1,4 +1,4 @@
-//! A pod's volumes: what they contain and where they are on the node.
+//! A pod's volumes: their content and their place on the node.
 
 mod claims;
 mod objects;

@@ -1,7 +1,8 @@
-//! One task a pod: it holds what is wanted and what is there, asks the plan, starts the work, tells the status.
+//! The pod worker: one task per pod, which holds the desired and the observed state, computes actions, starts them
+//! and updates the status.
 //!
-//! Invariant: only the worker changes a pod's memory; work runs in its own tasks and reports back. Nothing waits for
-//! anything but its own pod, the limit of starts at once, and the runtime.
+//! Invariant: only the worker changes a pod's memory; jobs run in their own tasks and send their results. A worker
+//! waits only for its own pod, the limit of concurrent starts, and the runtime.
 
 mod admit;
 pub(crate) mod cleanup;

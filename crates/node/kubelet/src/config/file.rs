@@ -1,7 +1,7 @@
-//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`, and the folder of files that change it.
+//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`, and the drop-in directory that overrides it.
 //!
-//! Every field of upstream's is known by its path: it is read, or it is a row of [`UPSTREAM_FIELDS`]. A name that
-//! upstream does not know is an error that names it and the nearest known one.
+//! Every field of upstream's is known by its path: it is read, or it is a row of [`UPSTREAM_FIELDS`]. A name unknown
+//! to upstream is an error that quotes it and the nearest known one.
 
 use super::unsupported::UPSTREAM_FIELDS;
 use anyhow::Context;
@@ -56,7 +56,7 @@ pub struct Configuration {
     pub seccomp_default: Option<bool>,
 }
 
-/// How clients show who they are.
+/// Authentication of clients.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -75,7 +75,7 @@ pub struct X509 {
     pub client_ca_file: Option<PathBuf>,
 }
 
-/// Bearer tokens.
+/// Bearer tokens, authenticated by TokenReview.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -93,7 +93,7 @@ pub struct Anonymous {
     pub enabled: Option<bool>,
 }
 
-/// How it is decided what clients may do.
+/// Authorization of clients.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -102,7 +102,7 @@ pub struct Authorization {
     pub webhook: AccessWebhook,
 }
 
-/// SubjectAccessReviews.
+/// SubjectAccessReviews, with the lifetimes of cached decisions.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -122,7 +122,7 @@ pub fn honoured_fields() -> Vec<String> {
         }
     }
     let mut fields = Vec::new();
-    // The defaults have all fields; those that hold nothing are null.
+    // The defaults have all fields; unset ones are null.
     walk(&serde_json::to_value(Configuration::default()).unwrap_or_default(), "", &mut fields);
     fields
 }
@@ -131,10 +131,10 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Reads and checks the file and the folder's files; the fields, and the whole as it was written.
+/// Reads and checks the file and the drop-in files; returns the fields, and the merged document as written.
 ///
 /// # Errors
-/// What is wrong with a file and where, in one sentence.
+/// An invalid file, with the file's name and the place.
 pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Configuration, Value)> {
     let mut all = serde_json::json!({});
     for path in file.map(Path::to_owned).into_iter().chain(folder.map(fragments).transpose()?.unwrap_or_default()) {
@@ -142,7 +142,7 @@ pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Confi
         let text = std::fs::read_to_string(&path).with_context(|| format!("can't read configuration {shown}"))?;
         let value: Value = serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         check(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-        // From the text: its errors name the field and the line.
+        // Parses the text, not the merged value: its errors name the field and the line.
         let _: Configuration =
             serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         merge(&mut all, value);
@@ -151,7 +151,7 @@ pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Confi
     Ok((read, all))
 }
 
-/// Files of the folder and its subfolders that end in `.conf`, in the order in which each overrides the ones before.
+/// Lists the `.conf` files of the directory and its subdirectories; later files override earlier ones.
 fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let shown = folder.display();
     let entries = std::fs::read_dir(folder).with_context(|| format!("can't read the folder --config-dir {shown}"))?;
@@ -168,7 +168,7 @@ fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Maps are merged; everything else is replaced.
+/// Merges maps recursively; replaces everything else.
 fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
@@ -212,7 +212,7 @@ fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result
     }
 }
 
-/// A value that is empty or zero is how upstream's tools write "not set".
+/// Checks an unsupported field. Upstream's tools write an empty value or zero for "not set", so these pass.
 fn judge(row: &Unsupported, value: &Value) -> anyhow::Result<()> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! The command line: upstream's flags that mean something here.
+//! The command line: upstream's flags that have an effect here.
 
 use clap::Parser;
 use k8s_openapi::api::core::v1::Taint;
@@ -13,7 +13,7 @@ pub struct Flags {
     /// KubeletConfiguration file; flags win over it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of .conf files that change the configuration, in the order of their names
+    /// Directory of .conf files that override the configuration, in the order of their names
     #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
     /// Access to the API server; without it only static pods run
@@ -22,28 +22,28 @@ pub struct Flags {
     /// Name of the node instead of the machine's host name
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// Addresses of the node, comma-separated, the main one first
+    /// Addresses of the node, comma-separated, the primary one first
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub node_ip: Option<Vec<String>>,
     /// Socket of the container runtime, or `simulated:`
     #[arg(long, value_name = "ENDPOINT")]
     pub container_runtime_endpoint: Option<String>,
-    /// Runs pods on a simulated runtime in this process: no root, no containers
+    /// Run pods on a simulated runtime in this process: no root, no containers
     #[arg(long)]
     pub simulated: bool,
-    /// Where volumes and pods' files live
+    /// Directory of volumes and pods' files
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
-    /// Where container logs live
+    /// Directory of container logs
     #[arg(long, value_name = "DIR")]
     pub pod_logs_dir: Option<PathBuf>,
-    /// Folder of static pods' manifests
+    /// Directory of static pods' manifests
     #[arg(long, value_name = "DIR")]
     pub pod_manifest_path: Option<PathBuf>,
-    /// Folder of image archives (tar) imported into containerd at the start
+    /// Directory of image archives (tar) imported into containerd at the start
     #[arg(long, value_name = "DIR")]
     pub image_archives: Option<PathBuf>,
-    /// Whether to make and keep the node object
+    /// Create and update the Node object
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub register_node: Option<bool>,
     /// Taints of a new node: key=value:effect, comma-separated
@@ -55,16 +55,16 @@ pub struct Flags {
     /// Address that the server listens on
     #[arg(long, value_name = "IP")]
     pub address: Option<IpAddr>,
-    /// Port of the HTTPS server; 0 lets the kernel pick
+    /// Port of the HTTPS server; 0 picks a free one
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// File that gets the port of the HTTPS server
+    /// Write the bound port of the HTTPS server to this file
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
-    /// Port of the plain health check on localhost; 0 turns it off
+    /// Port of the plain-text health check on localhost; 0 disables it
     #[arg(long, value_name = "PORT")]
     pub healthz_port: Option<u16>,
-    /// Certificate of the HTTPS server; one is made when not given
+    /// Certificate of the HTTPS server; self-signed if absent
     #[arg(long, value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
     /// Key of the HTTPS server
@@ -73,82 +73,82 @@ pub struct Flags {
     /// CA of client certificates
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Whether requests without credentials are let in as system:anonymous
+    /// Accept requests without credentials as system:anonymous
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub anonymous_auth: Option<bool>,
-    /// Whether tokens are shown to the API server
+    /// Authenticate bearer tokens by TokenReview
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub authentication_token_webhook: Option<bool>,
     /// Webhook or AlwaysAllow
     #[arg(long, value_name = "MODE")]
     pub authorization_mode: Option<String>,
-    /// Name servers of pods, comma-separated
+    /// DNS servers of pods, comma-separated
     #[arg(long, value_name = "IPS", value_delimiter = ',')]
     pub cluster_dns: Option<Vec<String>>,
-    /// Domain of the cluster
+    /// DNS domain of the cluster
     #[arg(long, value_name = "DOMAIN")]
     pub cluster_domain: Option<String>,
-    /// The node's own resolv.conf
+    /// Path of the node's resolv.conf
     #[arg(long, value_name = "FILE")]
     pub resolv_conf: Option<PathBuf>,
-    /// Most pods on this node
+    /// Maximum number of pods on this node
     #[arg(long, value_name = "N")]
     pub max_pods: Option<u32>,
     /// Parent of the pods' cgroups
     #[arg(long, value_name = "PATH")]
     pub cgroup_root: Option<String>,
-    /// How cgroups are made: cgroupfs; systemd is accepted with a warning
+    /// cgroup driver: cgroupfs; systemd is accepted with a warning
     #[arg(long, value_name = "DRIVER")]
     pub cgroup_driver: Option<String>,
     /// Unsafe sysctls that pods may set, comma-separated; a trailing * matches the rest
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
-    /// Whether containers without a seccomp profile get the runtime's
+    /// Give containers without a seccomp profile the runtime's default profile
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub seccomp_default: Option<bool>,
-    /// Processes and threads that a pod may have; -1 sets no limit
+    /// Limit of processes and threads of a pod; -1 sets no limit
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub pod_max_pids: Option<i64>,
-    /// Oldest version of TLS that the server speaks: VersionTLS12 or VersionTLS13
+    /// Minimum TLS version of the server: VersionTLS12 or VersionTLS13
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<String>,
-    /// Whether exec, attach, port-forward, run and logs are served
+    /// Serve exec, attach, port-forward, run and logs
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_debugging_handlers: Option<bool>,
-    /// Whether kernel settings that differ from Kubernetes' stop the start
+    /// Fail to start if kernel settings differ from those of Kubernetes
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub protect_kernel_defaults: Option<bool>,
-    /// Whether swap stops the start
+    /// Fail to start if swap is on
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fail_swap_on: Option<bool>,
-    /// Whether pods have cgroups of their own beneath their class's
+    /// Create cgroups for pods beneath their QoS class
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub cgroups_per_qos: Option<bool>,
-    /// Kept back for the system: name=quantity, comma-separated
+    /// Resources reserved for the system: name=quantity, comma-separated
     #[arg(long, value_name = "AMOUNTS", value_delimiter = ',')]
     pub system_reserved: Option<Vec<String>>,
-    /// Kept back for Kubernetes: name=quantity, comma-separated
+    /// Resources reserved for Kubernetes: name=quantity, comma-separated
     #[arg(long, value_name = "AMOUNTS", value_delimiter = ',')]
     pub kube_reserved: Option<Vec<String>>,
-    /// Address of the plain health check
+    /// Address of the plain-text health check
     #[arg(long, value_name = "IP")]
     pub healthz_bind_address: Option<IpAddr>,
-    /// Log files are rotated at this size
+    /// Size at which log files are rotated
     #[arg(long, value_name = "QUANTITY")]
     pub container_log_max_size: Option<String>,
-    /// Log files of one container
+    /// Maximum number of log files of one container
     #[arg(long, value_name = "N")]
     pub container_log_max_files: Option<usize>,
-    /// Time between two looks at the node's state
+    /// Interval between two reads of the node's state
     #[arg(long, value_name = "DURATION")]
     pub node_status_update_frequency: Option<String>,
-    /// How long an answer about a token is kept
+    /// How long the result of a TokenReview is cached
     #[arg(long, value_name = "DURATION")]
     pub authentication_token_webhook_cache_ttl: Option<String>,
-    /// How long a permission is kept
+    /// How long an allowed SubjectAccessReview is cached
     #[arg(long, value_name = "DURATION")]
     pub authorization_webhook_cache_authorized_ttl: Option<String>,
-    /// How long a refusal is kept
+    /// How long a denied SubjectAccessReview is cached
     #[arg(long, value_name = "DURATION")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<String>,
     /// Logging.
@@ -156,13 +156,13 @@ pub struct Flags {
     pub logs: base_telemetry::LogOptions,
 }
 
-/// `key=value` words.
+/// Parses `key=value` words.
 pub(crate) fn pairs(words: &[String]) -> BTreeMap<String, String> {
     let pair = |word: &String| word.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
     words.iter().filter_map(pair).collect()
 }
 
-/// `key=value:effect` or `key:effect`.
+/// Parses `key=value:effect` or `key:effect`.
 pub(crate) fn taint(text: &str) -> anyhow::Result<Taint> {
     let bad = || anyhow::anyhow!("--register-with-taints: {text:?} is no taint such as key=value:NoSchedule");
     let (key, effect) = text.rsplit_once(':').ok_or_else(bad)?;

@@ -1,8 +1,8 @@
-//! What the node's kernel must be like before pods run: `protectKernelDefaults` and `failSwapOn`.
+//! Checks of the node's kernel before pods run: `protectKernelDefaults` and `failSwapOn`.
 
 use std::path::Path;
 
-/// Upstream's values, which keep a node alive and honest when memory runs out or the kernel fails.
+/// Upstream's values for overcommit, kernel panics and key quotas.
 const SYSCTLS: [(&str, i64); 6] = [
     ("vm/overcommit_memory", 1),
     ("vm/panic_on_oom", 0),
@@ -15,7 +15,7 @@ const SYSCTLS: [(&str, i64); 6] = [
 /// Checks the kernel's settings beneath `proc`, which is `/proc`.
 ///
 /// # Errors
-/// The settings that are not as they must be.
+/// The settings that differ from [`SYSCTLS`].
 pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
     let read = |name: &str| std::fs::read_to_string(proc.join("sys").join(name)).ok()?.trim().parse::<i64>().ok();
     let wrong = SYSCTLS.iter().filter(|(name, want)| read(name) != Some(*want));
@@ -29,10 +29,10 @@ pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
 /// Checks that no swap is on.
 ///
 /// # Errors
-/// The swap that is on.
+/// The first swap device.
 pub(crate) fn check_swap(proc: &Path) -> anyhow::Result<()> {
     let table = std::fs::read_to_string(proc.join("swaps")).unwrap_or_default();
-    // The first line names the columns. Compressed swap in memory is no disk, and upstream counts it all the same.
+    // The first line names the columns. Compressed swap in memory (zram) counts too, as it does upstream.
     let Some(first) = table.lines().nth(1).and_then(|line| line.split_whitespace().next()) else { return Ok(()) };
     anyhow::bail!("swap is on ({first}): turn it off, or set failSwapOn to false")
 }

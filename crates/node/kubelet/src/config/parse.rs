@@ -1,8 +1,8 @@
-//! Durations and quantities as Go writes them.
+//! Parses durations and quantities in Go's notation.
 
 use std::time::Duration;
 
-/// Reads a duration such as `10s` or `5m0s`; none, and zero, are `default` seconds.
+/// Parses a duration such as `10s` or `5m0s`; none, and zero, are `default` seconds.
 ///
 /// # Errors
 /// The text is no duration; `name` is the setting.
@@ -40,7 +40,7 @@ pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::
     }
 }
 
-/// Reads a quantity of bytes.
+/// Parses a quantity of bytes.
 ///
 /// # Errors
 /// The text is no quantity; `name` is the setting.

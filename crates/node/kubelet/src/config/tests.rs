@@ -1,4 +1,4 @@
-//! What kubeadm, k3s and kOps give the kubelet, and what must stop it.
+//! Configurations that kubeadm, k3s and kOps write, and configurations that must be rejected.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn start(flags: &[&str], text: &str) -> anyhow::Result<Settings> {
     settings(&Flags::try_parse_from(accepted.arguments)?)
 }
 
-/// What `kubeadm init` writes and passes.
+/// Configuration file and flags of `kubeadm init`.
 const KUBEADM: &str = r#"
 authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true},
   x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}

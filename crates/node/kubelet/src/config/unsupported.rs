@@ -1,7 +1,7 @@
-//! Upstream's flags and KubeletConfiguration fields that are not implemented, each with what that means for the node.
+//! Upstream's flags and KubeletConfiguration fields that are not implemented, each with the effect on the node.
 //!
-//! What would leave a node less protected than its administrator believes is refused; the rest has no effect and is
-//! named in the log. The values that kubeadm, k3s and kOps set must let the kubelet start.
+//! A setting is rejected if ignoring it would leave the node less protected than its administrator believes; the
+//! others have no effect and are logged. The values that kubeadm, k3s and kOps set must let the kubelet start.
 
 use base_cli::Unsupported;
 

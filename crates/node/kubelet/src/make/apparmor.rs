@@ -1,22 +1,22 @@
-//! AppArmor profiles: the container's field, its annotation of old, the pod's field, in upstream's order.
+//! AppArmor profiles, in upstream's order: the container's field, its annotation, the pod's field.
 
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
 use node_runtime::v1::{SecurityProfile, security_profile::ProfileType};
 
-/// Before the container's name, in annotations of manifests that are older than the field.
+/// Prefix of the annotations that older manifests use instead of the field; the container's name follows.
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The profile that a container asks for.
+/// The profile that a container requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     RuntimeDefault,
     Unconfined,
-    /// One that is loaded on the node.
+    /// A profile loaded on the node.
     Localhost(String),
 }
 
-/// Returns the profile that a container asks for; None leaves the choice to the runtime.
+/// Returns the profile that a container requests; None leaves the choice to the runtime.
 pub(crate) fn profile(pod: &Pod, container: &Container) -> Option<Profile> {
     let own = container.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
     let annotation = pod.metadata.annotations.as_ref().and_then(|a| a.get(&format!("{ANNOTATION}{}", container.name)));
@@ -37,13 +37,13 @@ fn of_annotation(text: &str) -> Option<Profile> {
         "" => None,
         "unconfined" => Some(Profile::Unconfined),
         "runtime/default" => Some(Profile::RuntimeDefault),
-        // What is no known form must not end in less protection than was asked for.
+        // An unknown form must not weaken the confinement: it becomes a Localhost profile without a name.
         other => Some(Profile::Localhost(other.strip_prefix("localhost/").unwrap_or_default().to_owned())),
     }
 }
 
 impl Profile {
-    /// Returns the profile as CRI has it, and in the older form for runtimes that know only that.
+    /// Returns the profile as CRI's message, and as the older string for runtimes that know only that.
     pub(crate) fn for_runtime(self) -> (SecurityProfile, String) {
         let (kind, name, old) = match self {
             Profile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new(), "runtime/default".to_owned()),
@@ -54,7 +54,7 @@ impl Profile {
     }
 }
 
-/// Whether the kernel enforces profiles.
+/// Returns whether the kernel enforces AppArmor profiles.
 pub(crate) fn is_enabled() -> bool {
     let parameter = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
     parameter.is_ok_and(|text| text.starts_with('Y')) && std::path::Path::new("/sys/kernel/security/apparmor").exists()

@@ -1,4 +1,4 @@
-//! The configuration of a container.
+//! Builds the CRI config of a container.
 
 use super::env::Environment;
 use super::resources;
@@ -13,29 +13,29 @@ use std::collections::HashMap;
 use std::hash::Hasher;
 use std::path::Path;
 
-/// What a container is made from beside its spec.
+/// Inputs of a container's config in addition to its spec.
 pub(crate) struct Parts<'a> {
     pub(crate) attempt: u32,
     pub(crate) environment: Environment,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) image_ref: String,
     pub(crate) image_user: ImageUser,
-    /// The container whose processes are shared (ephemeral containers with a target).
+    /// CRI container whose process namespace an ephemeral container shares.
     pub(crate) target: Option<String>,
     pub(crate) seccomp: Seccomp<'a>,
     pub(crate) memory_capacity: i64,
     pub(crate) least_oom_score: i64,
 }
 
-/// Path of a container's log beneath the pod's log folder.
+/// Returns the path of a container's log beneath the pod's log directory.
 pub(crate) fn log_path(name: &str, attempt: u32) -> String {
     format!("{name}/{attempt}.log")
 }
 
-/// The configuration.
+/// Builds the container's config.
 ///
 /// # Errors
-/// What can't be had, as the message of a CreateContainerConfigError.
+/// An unmet requirement, as the message of a CreateContainerConfigError.
 pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Result<ContainerConfig, String> {
     security::check_non_root(pod, container, &parts.image_user)?;
     let expand = |words: &Option<Vec<String>>| -> Vec<String> {
@@ -115,12 +115,12 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String
     all
 }
 
-/// Where the termination message is written inside the container.
+/// Returns the path of the termination message inside the container.
 pub(crate) fn message_path(container: &Container) -> &str {
     container.termination_message_path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/dev/termination-log")
 }
 
-/// Of what can't change without a new container: name and image.
+/// Hashes the fields that can't change without a new container: name and image.
 pub(crate) fn hash(container: &Container) -> String {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(container.name.as_bytes());
@@ -129,13 +129,13 @@ pub(crate) fn hash(container: &Container) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Whether a container whose recorded hash is `hash` must be made anew. Hashes of stock kubelets, which have at most eight
-/// digits, are computed in another way and say nothing here.
+/// Returns whether the container's spec differs from the `recorded` hash. Hashes of stock kubelets have at most eight
+/// digits and another algorithm, so they count as unchanged.
 pub(crate) fn is_changed(recorded: &str, container: &Container) -> bool {
     recorded.len() > 8 && recorded != hash(container)
 }
 
-/// A mount of a host path.
+/// Builds a mount of a host path.
 pub(crate) fn mount(host: &Path, inside: &str, readonly: bool, propagation: Option<&str>) -> Mount {
     let propagation = match propagation {
         Some("HostToContainer") => MountPropagation::PropagationHostToContainer,

@@ -1,4 +1,4 @@
-//! resolv.conf for each dnsPolicy.
+//! The pod's resolv.conf for each dnsPolicy.
 
 use crate::config::Settings;
 use crate::pod::spec;
@@ -7,7 +7,7 @@ use node_runtime::v1::DnsConfig;
 
 const MAX_SERVERS: usize = 3;
 
-/// The DNS configuration of a pod, given the node's own resolv.conf.
+/// Returns the DNS configuration of a pod; `node` is the content of the node's resolv.conf.
 pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
     let own = parse(node);
     let policy = spec::spec(pod).dns_policy.as_deref().unwrap_or("ClusterFirst");
@@ -50,7 +50,7 @@ fn extend<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
     }
 }
 
-/// Reads a resolv.conf.
+/// Parses a resolv.conf.
 pub(crate) fn parse(text: &str) -> DnsConfig {
     let mut dns = DnsConfig::default();
     for line in text.lines() {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvFromSource, EnvVar, En
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the environment is made from beside the pod.
+/// Inputs of the environment in addition to the pod.
 pub(crate) struct Sources<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) services: Vec<Arc<Service>>,
@@ -17,7 +17,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) allocatable: &'a BTreeMap<String, Quantity>,
 }
 
-/// Variables in the order in which they were defined.
+/// Variables in the order of their definition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment(Vec<(String, String)>);
 
@@ -42,10 +42,10 @@ impl Environment {
     }
 }
 
-/// The whole environment of `container`.
+/// Returns the environment of `container`.
 ///
 /// # Errors
-/// What is missing, as the message of a CreateContainerConfigError.
+/// A missing object or key, as the message of a CreateContainerConfigError.
 pub(crate) async fn environment(
     pod: &Pod,
     container: &Container,

@@ -1,6 +1,6 @@
-//! `$(NAME)` in commands, arguments, environment and sub-paths. `$$` is a dollar sign; unknown names stay as they are.
+//! Expands `$(NAME)` in commands, arguments, environment and sub-paths. `$$` is a dollar sign; unknown names stay.
 
-/// Expands `text` with what `lookup` knows.
+/// Expands `text`; `lookup` returns the value of a name.
 pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

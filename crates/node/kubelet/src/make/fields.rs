@@ -5,14 +5,14 @@ use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use std::collections::BTreeMap;
 
-/// What a pod says about itself that is not in its spec yet.
+/// Addresses of a pod that its status may not have yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses {
     pub(crate) pod_ips: Vec<String>,
     pub(crate) host_ips: Vec<String>,
 }
 
-/// The value of a field path; maps are written one `key="value"` a line.
+/// Returns the value of a field path; maps are written as one `key="value"` per line.
 pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, String> {
     let meta = &pod.metadata;
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
@@ -45,7 +45,7 @@ fn lines(map: Option<&BTreeMap<String, String>>) -> String {
     map.into_iter().flatten().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The value of a resource of `container`; a limit that is not set is what the node has.
+/// Returns the value of a resource of `container`; an absent limit is the node's allocatable amount.
 pub(crate) fn resource(
     container: &Container,
     selector: &ResourceFieldSelector,

@@ -4,15 +4,15 @@ use crate::pod::spec;
 use k8s_openapi::api::core::v1::Pod;
 use std::fmt::Write;
 
-/// Longest host name that Linux takes.
+/// Maximum length of a host name on Linux.
 const LONGEST: usize = 63;
 
-/// What a pod is called.
+/// The host names of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// What `hostname` says.
+    /// Value for the `hostname` command.
     pub(crate) hostname: String,
-    /// The full name beneath the subdomain's Service, where there is one.
+    /// Fully qualified name beneath the subdomain's Service, if the pod has a subdomain.
     pub(crate) fqdn: Option<String>,
     /// Short name for /etc/hosts.
     pub(crate) short: String,
@@ -39,7 +39,7 @@ pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
     Names { hostname, fqdn, short }
 }
 
-/// The content of /etc/hosts; a pod on the node's network gets the node's file.
+/// Returns the content of /etc/hosts; a pod on the host network gets the node's file.
 pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &str) -> String {
     let mut text = if spec::host_network(pod) {
         format!("# Kubernetes-managed hosts file (host network).\n{node_file}")
@@ -51,7 +51,7 @@ pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &s
         text.push_str("\n# Entries added by HostAliases.\n");
     }
     for alias in aliases {
-        // Writing to a String does not fail.
+        // Writing to a String can't fail.
         let _ = writeln!(text, "{}\t{}", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t"));
     }
     text

@@ -10,12 +10,12 @@ const MIN_QUOTA: i64 = 1_000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
-/// cpu.shares of so many thousandths of a cpu.
+/// Returns cpu.shares for an amount of cpu in millis.
 pub(crate) fn shares(millis: i64) -> i64 {
     if millis == 0 { MIN_SHARES } else { (millis * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES) }
 }
 
-/// cpu.cfs_quota_us of so many thousandths of a cpu in a period of 100 ms; 0 for none.
+/// Returns cpu.cfs_quota_us for an amount of cpu in millis, in a period of 100 ms; 0 for no limit.
 pub(crate) fn quota(millis: i64) -> i64 {
     if millis == 0 { 0 } else { (millis * PERIOD / 1000).max(MIN_QUOTA) }
 }
@@ -26,7 +26,7 @@ fn amount(container: &Container, limits: bool, name: &str) -> Option<Quantity> {
     map?.get(name).and_then(|q| spec::parse(&q.0))
 }
 
-/// cpu in thousandths: the request, or else the limit.
+/// Returns the cpu request in millis, or else the limit.
 pub(crate) fn cpu_request(container: &Container) -> i64 {
     amount(container, false, "cpu").or_else(|| amount(container, true, "cpu")).map_or(0, |q| q.milli_value())
 }
@@ -47,7 +47,7 @@ pub(crate) fn limit_of(container: &Container, name: &str) -> Option<i64> {
     amount(container, true, name).map(|q| q.value())
 }
 
-/// A container's cgroup settings.
+/// Returns a container's cgroup settings.
 pub(crate) fn of_container(
     pod: &Pod,
     container: &Container,
@@ -64,7 +64,8 @@ pub(crate) fn of_container(
     }
 }
 
-/// What the kernel kills first: the less of the node's memory a container asked for, the sooner.
+/// Returns the OOM score adjustment: the smaller the memory request relative to the node's memory, the sooner the
+/// kernel kills the container.
 pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return -997;
@@ -79,14 +80,14 @@ pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 
     }
 }
 
-/// Whether the node does not work without the pod. Pods that only the cluster needs are no reason to kill others.
+/// Returns whether the pod is node-critical. Cluster-critical pods get no protection from the OOM killer.
 fn is_node_critical(pod: &Pod) -> bool {
     let spec = spec::spec(pod);
     let critical = spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
     critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
 }
 
-/// What a pod's cgroup gets: shares, quota, memory limit (0 for none).
+/// Cgroup settings of a pod: shares, quota, memory limit (0 for none).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodResources {
     pub(crate) shares: i64,
@@ -94,7 +95,7 @@ pub(crate) struct PodResources {
     pub(crate) memory: i64,
 }
 
-/// Sums over containers; init containers run before the others, sidecars beside them.
+/// Sums over containers: init containers run before the others, sidecars beside them.
 pub(crate) fn of_pod(pod: &Pod) -> PodResources {
     let total = |of: fn(&Container) -> i64| {
         let mut sidecars = 0;
@@ -105,7 +106,7 @@ pub(crate) fn of_pod(pod: &Pod) -> PodResources {
         (spec::app_containers(pod).map(of).sum::<i64>() + sidecars).max(peak)
     };
     let all = || spec::init_containers(pod).map(|(_, c)| c).chain(spec::app_containers(pod));
-    // A sum of limits holds only if every container has one; the pod's own limit always does.
+    // A sum of limits is valid only if every container has one; the pod-level limit always is.
     let limit = |name: &str, of: fn(&Container) -> i64| {
         let sum = || all().all(|c| of(c) > 0).then(|| total(of));
         of_level(pod, true, name).or_else(sum).map_or(0, |limit| limit + overhead(pod, name))
@@ -118,14 +119,14 @@ fn units(name: &str, text: &str) -> i64 {
     spec::parse(text).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() })
 }
 
-/// What the pod as a whole asks for or is limited to.
+/// Returns the pod-level request or limit of a resource.
 fn of_level(pod: &Pod, limits: bool, name: &str) -> Option<i64> {
     let resources = spec::spec(pod).resources.as_ref()?;
     let map = if limits { resources.limits.as_ref() } else { resources.requests.as_ref() };
     map?.get(name).map(|q| units(name, &q.0)).filter(|amount| *amount > 0)
 }
 
-/// What the sandbox itself needs, by the pod's RuntimeClass.
+/// Returns the overhead of the sandbox from the pod's RuntimeClass.
 fn overhead(pod: &Pod, name: &str) -> i64 {
     spec::spec(pod).overhead.as_ref().and_then(|o| o.get(name)).map_or(0, |q| units(name, &q.0))
 }

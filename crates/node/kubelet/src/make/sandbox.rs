@@ -1,4 +1,4 @@
-//! The configuration of a pod's sandbox.
+//! Builds the CRI config of a pod's sandbox.
 
 use super::{dns, hosts, security};
 use crate::config::Settings;
@@ -15,7 +15,7 @@ fn text(value: &Option<String>) -> String {
     value.clone().unwrap_or_default()
 }
 
-/// Folder of a pod's logs.
+/// Returns the directory of a pod's logs.
 pub(crate) fn log_dir(settings: &Settings, pod: &Pod) -> PathBuf {
     let meta = &pod.metadata;
     let name = format!("{}_{}_{}", text(&meta.namespace), text(&meta.name), text(&meta.uid));
@@ -33,10 +33,10 @@ pub(crate) fn pod_labels(pod: &Pod) -> HashMap<String, String> {
     own.chain(ours.map(|(k, v)| (k.to_owned(), v))).collect()
 }
 
-/// The configuration; `node_resolv` is the node's resolv.conf.
+/// Builds the sandbox's config; `node_resolv` is the content of the node's resolv.conf.
 ///
 /// # Errors
-/// A security setting that can't be had.
+/// An invalid security setting.
 pub(crate) fn config(
     pod: &Pod,
     settings: &Settings,
@@ -81,7 +81,7 @@ fn linux(pod: &Pod, settings: &Settings, cgroup_parent: String) -> Result<LinuxP
             run_as_group: security::id(context.run_as_group.filter(|_| context.run_as_user.is_some())),
             supplemental_groups: groups,
             privileged,
-            // The sandbox's own process needs nothing that the runtime's filter takes away.
+            // The pause process needs nothing that the runtime's default filter blocks.
             seccomp: Some(node_runtime::v1::SecurityProfile::default()),
             readonly_rootfs: false,
             selinux_options: context.se_linux_options.as_ref().map(security::selinux),
@@ -91,7 +91,7 @@ fn linux(pod: &Pod, settings: &Settings, cgroup_parent: String) -> Result<LinuxP
         ..LinuxPodSandboxConfig::default()
     })
     .map(|mut linux| {
-        // An id that the sandbox's program can't have would keep the pod from starting; containers get theirs anyhow.
+        // A simulated pod has no cgroup.
         if settings.simulated() {
             linux.cgroup_parent.clear();
         }

@@ -1,4 +1,4 @@
-//! Security contexts: pod's and container's merged, as CRI wants them.
+//! Merges the security contexts of pod and container into CRI's form.
 
 use super::apparmor;
 use crate::pod::spec;
@@ -9,7 +9,7 @@ use node_runtime::v1::{
 };
 use std::path::{Component, Path};
 
-/// Hidden from containers.
+/// Paths of /proc and /sys that are hidden from containers.
 const MASKED: &[&str] = &[
     "/proc/asound",
     "/proc/acpi",
@@ -26,7 +26,7 @@ const MASKED: &[&str] = &[
 ];
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Sysctls that only touch the pod's own namespaces.
+/// Sysctls that are limited to the pod's own namespaces.
 const SAFE_SYSCTLS: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -42,7 +42,7 @@ const SAFE_SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_wmem",
 ];
 
-/// The first sysctl of the pod that it may not set.
+/// Returns the first sysctl of the pod that is not allowed.
 pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> {
     let sysctls = spec::spec(pod).security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
     let fine = |name: &str| {
@@ -55,7 +55,7 @@ pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> 
     sysctls.into_iter().map(|s| s.name.replace('/', ".")).find(|name| !fine(name))
 }
 
-/// Namespaces that the pod's containers share.
+/// Returns the namespaces that the pod's containers share.
 pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
     let s = spec::spec(pod);
     let mode = |host: Option<bool>, else_: NamespaceMode| {
@@ -78,16 +78,16 @@ pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
 /// The node's seccomp settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seccomp<'a> {
-    /// Folder of local profiles.
+    /// Directory of local profiles.
     pub(crate) profiles: &'a Path,
-    /// Containers without a profile get the runtime's (`seccompDefault`).
+    /// Containers without a profile get the runtime's default profile (`seccompDefault`).
     pub(crate) default: bool,
 }
 
-/// A seccomp profile; local ones are files beneath the node's folder.
+/// Returns a seccomp profile; local ones are files beneath the node's profile directory.
 ///
 /// # Errors
-/// A path that leaves the folder.
+/// A path outside that directory.
 fn seccomp(profile: Option<&SeccompProfile>, node: Seccomp<'_>) -> Result<Option<SecurityProfile>, String> {
     let profiles = node.profiles;
     let Some(profile) = profile else {
@@ -115,14 +115,14 @@ pub(crate) fn id(value: Option<i64>) -> Option<Int64Value> {
     value.map(|value| Int64Value { value })
 }
 
-/// Whom the image says it runs as.
+/// User of the image's config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageUser {
     pub(crate) uid: Option<i64>,
     pub(crate) name: String,
 }
 
-/// Refuses root where runAsNonRoot asks for that.
+/// Rejects root if the container has runAsNonRoot.
 pub(crate) fn check_non_root(pod: &Pod, container: &Container, image: &ImageUser) -> Result<(), String> {
     let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -144,10 +144,10 @@ pub(crate) fn check_non_root(pod: &Pod, container: &Container, image: &ImageUser
     }
 }
 
-/// A container's security context.
+/// Builds a container's security context.
 ///
 /// # Errors
-/// What can't be had, as the message of a CreateContainerConfigError.
+/// An unmet requirement, as the message of a CreateContainerConfigError.
 pub(crate) fn of_container(
     pod: &Pod,
     container: &Container,
@@ -160,7 +160,7 @@ pub(crate) fn of_container(
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     let privileged = own.privileged == Some(true);
-    // Whatever `procMount` says: without a user namespace of its own, an unmasked /proc gives a container the node.
+    // `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on the node.
     let paths = |list: &[&str]| if privileged { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
     let (apparmor, old_apparmor) = apparmor::profile(pod, container).map(apparmor::Profile::for_runtime).unzip();
     let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
@@ -188,7 +188,7 @@ pub(crate) fn of_container(
     })
 }
 
-/// SELinux options as CRI has them. On a host without SELinux the runtime passes over them, as upstream documents.
+/// Converts SELinux options. On a host without SELinux the runtime ignores them, as upstream documents.
 pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     SeLinuxOption {
@@ -199,7 +199,7 @@ pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     }
 }
 
-/// Whether the kernel enforces SELinux labels.
+/// Returns whether the kernel enforces SELinux labels.
 pub(crate) fn selinux_is_enabled() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }

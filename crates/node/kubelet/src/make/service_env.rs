@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Variables of the Services of `namespace` (unless `links` is off) and of the API server's own Service.
+/// Returns variables of the Services of `namespace` (unless `links` is off) and of the API server's own Service.
 pub(crate) fn service_env(services: &[Arc<Service>], namespace: &str, links: bool) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let of =

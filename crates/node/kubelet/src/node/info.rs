@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What does not change while the kubelet runs.
+/// Facts that do not change while the kubelet runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
     pub(crate) info: NodeSystemInfo,
@@ -26,7 +26,7 @@ fn architecture() -> &'static str {
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Reads the machine's facts.
     pub(crate) fn look(node_name: &str, runtime: &str) -> Self {
         let boot_id = read("/proc/sys/kernel/random/boot_id");
         let machine_id = first(&[read("/etc/machine-id"), read("/var/lib/dbus/machine-id"), made_up(node_name)]);
@@ -53,7 +53,7 @@ fn first(candidates: &[String]) -> String {
     candidates.iter().find(|c| !c.is_empty()).cloned().unwrap_or_default()
 }
 
-/// An identity for machines without one, the same after each start.
+/// Derives an identity for machines without one; it is the same after each start.
 fn made_up(seed: &str) -> String {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(seed.as_bytes());
@@ -74,7 +74,7 @@ fn kibibytes(bytes: u64) -> Option<Quantity> {
     format!("{}Ki", bytes / 1024).parse().ok()
 }
 
-/// cpu, memory, disk and pods of the machine.
+/// Returns cpu, memory, disk and pods of the machine.
 pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let memory = read("/proc/meminfo")
@@ -99,14 +99,14 @@ fn disk(path: &Path) -> Option<u64> {
     Some(stat.f_blocks * stat.f_frsize)
 }
 
-/// Capacity less what is kept back.
+/// Returns the capacity minus the reserved resources.
 pub(crate) fn allocatable(
     capacity: &BTreeMap<String, Quantity>,
     reserved: &BTreeMap<String, Quantity>,
 ) -> BTreeMap<String, Quantity> {
     let left = |(name, amount): (&String, &Quantity)| {
         let left = reserved.get(name).map_or(*amount, |kept| amount.minus(*kept));
-        // More may be reserved than there is.
+        // The reservation may exceed the capacity.
         (name.clone(), if left.milli_value() < 0 { quantity(0) } else { left })
     };
     capacity.iter().map(left).collect()

@@ -1,4 +1,4 @@
-//! The heartbeat: a Lease in `kube-node-lease`, renewed by a task of its own so that no busy pod can delay it.
+//! The heartbeat: a Lease in `kube-node-lease`, renewed by a separate task so that no busy pod can delay it.
 
 use crate::config::Settings;
 use crate::context::Node;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// Renews until shutdown. `uid` is the node object's, which changes when the object is made anew.
+/// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is created again.
 pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: watch::Receiver<String>) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = node.settings.lease_seconds;
@@ -63,7 +63,7 @@ fn wanted(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
         metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(NAMESPACE.into()), ..ObjectMeta::default() },
         spec: None,
     });
-    // Always: the owner of an earlier node object would have the garbage collector delete the Lease.
+    // Always set: with the uid of a deleted Node, the garbage collector would delete the Lease.
     lease.metadata.owner_references = Some(vec![owner]);
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(name),

@@ -1,4 +1,4 @@
-//! The node object as it should be: pure functions.
+//! The desired Node object: pure functions.
 
 use crate::config::Settings;
 use crate::context::Node as Context;
@@ -13,20 +13,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use node_runtime::v1::{Image, RuntimeStatus};
 use std::collections::BTreeMap;
 
-/// Images in the status.
+/// Maximum number of images in the status.
 const IMAGES: usize = 50;
 
-/// What changes from one look to the next.
+/// State that changes between two status updates.
 pub(crate) struct Look<'a> {
     pub(crate) machine: &'a Machine,
-    /// None: the runtime does not answer.
+    /// None if the runtime does not respond.
     pub(crate) runtime: Option<&'a RuntimeStatus>,
     pub(crate) images: &'a [Image],
     pub(crate) port: u16,
     pub(crate) now: Timestamp,
 }
 
-/// Labels that every node has, and those it was given.
+/// Returns the standard labels and those from the settings.
 pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String, String> {
     let arch = machine.info.architecture.clone();
     let mut all: BTreeMap<String, String> = [
@@ -42,7 +42,7 @@ pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String,
     all
 }
 
-/// A node to be made.
+/// Builds the Node object for registration.
 pub(crate) fn new_node(context: &Context, look: &Look<'_>) -> Node {
     let settings = &context.settings;
     let annotations = [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
@@ -65,7 +65,7 @@ fn amounts(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
     map.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string()))).collect()
 }
 
-/// The whole status.
+/// Computes the status.
 pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) -> NodeStatus {
     NodeStatus {
         addresses: Some(addresses(context)),
@@ -116,7 +116,7 @@ fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
     all
 }
 
-/// Why the node can't run pods.
+/// Returns why the node can't run pods.
 fn problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
     let Some(runtime) = runtime else { return Some("container runtime is down".into()) };
     let bad =
@@ -148,7 +148,7 @@ fn condition(
     }
 }
 
-/// Whether two statuses differ in more than the times of their heartbeats.
+/// Returns whether two statuses differ in more than the heartbeat times.
 pub(crate) fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     let still = |s: &NodeStatus| {
         let mut s = s.clone();

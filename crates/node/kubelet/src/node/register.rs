@@ -1,7 +1,7 @@
-//! Making the node object and keeping its status true.
+//! Registers the Node object and keeps its status up to date.
 //!
-//! The status is looked at at intervals (the runtime tells nothing by itself) and written when it changed, or when
-//! nothing was written for a long time; the heartbeat is the Lease's business.
+//! The status is polled, because the runtime sends no events about itself. It is written if it changed or if the last
+//! write is older than `report_every`; the heartbeat is the Lease.
 
 use super::object::{self, Look};
 use super::{Machine, lease};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
-/// Registers the node and keeps it until shutdown. `now` asks for a look before its time.
+/// Registers the node and updates its status until shutdown. `now` requests an update ahead of time.
 pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port: u16, now: Arc<Notify>) {
     let shutdown = node.tasks.shutdown().clone();
     let mut keeper = Keeper {
@@ -35,7 +35,7 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
     node.tasks.spawn_critical("node lease", lease::renew(node.clone(), client, keeper.uid.subscribe()));
     loop {
         let ready = keeper.tell().await;
-        // A node that is not ready yet is looked at more often: somebody waits for it.
+        // Polls faster until the node is ready, because clients wait for readiness.
         let every = if ready { node.settings.status_every } else { Duration::from_millis(500) };
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -52,12 +52,12 @@ struct Keeper {
     port: u16,
     told: NodeStatus,
     at: Instant,
-    /// Of the node object.
+    /// The Node object's uid.
     uid: watch::Sender<String>,
 }
 
 impl Keeper {
-    /// Tries until the node object exists; its uid.
+    /// Retries until the Node object exists; returns its uid.
     async fn register(&mut self) -> String {
         let mut wait = Duration::from_millis(100);
         loop {
@@ -87,7 +87,7 @@ impl Keeper {
         }
     }
 
-    /// Brings an existing node's labels up to date; others' labels and taints stay.
+    /// Updates an existing Node's labels; labels and taints of other owners stay.
     async fn adopt(&self, found: NodeObject) -> client::Result<NodeObject> {
         let has = found.metadata.labels.clone().unwrap_or_default();
         let wanted = object::labels(&self.node.settings, &self.machine);
@@ -113,7 +113,7 @@ impl Keeper {
         Look { machine: &self.machine, runtime, images, port: self.port, now: Timestamp::now() }
     }
 
-    /// Writes the status if that is due. True if the node is ready and the API server knows it.
+    /// Writes the status if it is due. Returns true if the node is ready and the API server has that status.
     async fn tell(&mut self) -> bool {
         let (runtime, images) = self.ask().await;
         let status = object::status(&self.node, &self.look(runtime.as_ref(), &images), &self.told);
@@ -143,7 +143,7 @@ impl Keeper {
     }
 }
 
-/// Addresses are replaced as a whole: one that the node no longer has must go.
+/// Builds the patch. Addresses are replaced as a whole, because a merge would keep removed ones.
 fn body(status: &NodeStatus) -> serde_json::Value {
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(list) = body.get_mut("addresses").and_then(serde_json::Value::as_array_mut) {

@@ -1,11 +1,11 @@
-//! Waiting longer after each failure: 10 s, doubled up to 5 min, forgotten after 10 min without one.
+//! Exponential back-off: 10 s, doubled up to 5 min, reset after 10 min without a failure.
 
 use super::{Nanos, SECOND};
 
 const FIRST: Nanos = 10 * SECOND;
 const MOST: Nanos = 300 * SECOND;
 
-/// One thing that may fail again.
+/// The back-off of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backoff {
     delay: Nanos,
@@ -13,17 +13,17 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// When the next try may be made after something ended at `event`.
+    /// Returns the earliest time of the next try after a failure at `event`.
     pub(crate) fn ready_at(&self, event: Nanos) -> Nanos {
         if self.expired(event) { event } else { event.saturating_add(self.delay) }
     }
 
-    /// How long the present wait is.
+    /// Returns the current delay in seconds.
     pub(crate) fn delay_seconds(&self) -> i64 {
         self.delay / SECOND
     }
 
-    /// A try is made now.
+    /// Records a try.
     pub(crate) fn advance(&mut self, now: Nanos) {
         self.delay = if self.expired(now) { FIRST } else { (self.delay * 2).min(MOST) };
         self.last = now;

@@ -1,97 +1,97 @@
-//! What the kubelet remembers of a pod beside what the runtime tells.
+//! State that the kubelet keeps of a pod and that the runtime does not report.
 
 use super::Nanos;
 use super::backoff::Backoff;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a container is not there, for its state.
+/// Reason and message of a container's waiting state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// What is remembered of one container.
+/// The state kept of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerMemory {
-    /// Why the last start came to nothing.
+    /// Reason why the last start failed.
     pub(crate) waiting: Option<Waiting>,
-    /// No start before this time.
+    /// Earliest time of the next start.
     pub(crate) not_before: Nanos,
-    /// Between ends and starts.
+    /// Restart back-off.
     pub(crate) restart: Backoff,
-    /// Between pulls of its image.
+    /// Image pull back-off.
     pub(crate) pull: Backoff,
-    /// No pull before this time.
+    /// Earliest time of the next pull.
     pub(crate) pull_until: Nanos,
-    /// The instance that the three verdicts below are about.
+    /// CRI container that `hooked`, `started` and `ready` are about.
     pub(crate) instance: String,
-    /// Its postStart hook ran to its end.
+    /// The postStart hook has completed.
     pub(crate) hooked: bool,
-    /// Verdict of the startup probe.
+    /// Result of the startup probe.
     pub(crate) started: Option<bool>,
-    /// Verdict of the readiness probe.
+    /// Result of the readiness probe.
     pub(crate) ready: Option<bool>,
-    /// Asked for by a probe or a hook: the instance must end.
+    /// A stop requested by a probe or a hook.
     pub(crate) kill: Option<Kill>,
-    /// The instance that was ended for a new one, which follows whatever the restart policy says.
+    /// CRI container stopped to be replaced; its successor starts whatever the restart policy says.
     pub(crate) replaced: Option<String>,
 }
 
-/// An instance that must end while its pod goes on.
+/// The stop of one container while its pod continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
     pub(crate) id: String,
-    /// For the event.
+    /// Message of the event.
     pub(crate) why: String,
-    /// Seconds.
+    /// Grace period in seconds.
     pub(crate) grace: Option<i64>,
 }
 
-/// Work that is going on.
+/// A running job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     Volumes,
     Sandbox,
-    /// A start or a kill of a container.
+    /// Start or stop of a container.
     Container(String),
 }
 
-/// Why a pod ends, and how.
+/// A pod's termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
-    /// What is written into the status.
+    /// Cause, for the status.
     pub(crate) cause: Cause,
-    /// Until when containers may take their time.
+    /// End of the grace period.
     pub(crate) deadline: Nanos,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// All containers came to their end.
+    /// All containers have terminated.
     Finished,
     /// Deleted through the API.
     Deleted,
-    /// No longer wanted here, and nobody to tell.
+    /// Removed from its source: no status to report.
     Removed,
-    /// Ended by the kubelet: reason and message of the status.
+    /// Failed by the kubelet: reason and message of the status.
     Failed { reason: String, message: String },
 }
 
-/// All of it.
+/// The state kept of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Memory {
     pub(crate) containers: BTreeMap<String, ContainerMemory>,
     pub(crate) busy: BTreeSet<Work>,
-    /// Volumes are there.
+    /// Volumes are set up.
     pub(crate) volumes_ready: bool,
-    /// Next try after a failure.
+    /// Earliest time of the next try after a failure.
     pub(crate) volumes_not_before: Nanos,
     pub(crate) sandbox_not_before: Nanos,
     pub(crate) ending: Option<Ending>,
-    /// Why a change of resources can't be made on this node.
+    /// Reason why a resize is infeasible on this node.
     pub(crate) infeasible: Option<String>,
-    /// Everything ended and was freed.
+    /// The pod has terminated and its resources are released.
     pub(crate) ended: bool,
 }
 
@@ -108,7 +108,7 @@ impl Memory {
         self.busy.contains(&Work::Container(name.to_owned()))
     }
 
-    /// The memory of an instance, if that is the one which was last looked after.
+    /// Returns the memory of the CRI container `id` if it is the current one.
     pub(crate) fn of_instance(&self, name: &str, id: &str) -> Option<&ContainerMemory> {
         self.containers.get(name).filter(|m| m.instance == id)
     }

@@ -1,11 +1,11 @@
-//! A pod's phase from its containers.
+//! Computes a pod's phase from its containers.
 
 use super::memory::Cause;
 use super::plan::{Facts, all_over, init_failed};
 use super::spec::{self, Role};
 use super::view::State;
 
-/// The phase.
+/// Returns the phase.
 pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     let ending = facts.memory.ending.as_ref().map(|e| &e.cause);
     if let Some(Cause::Failed { .. }) = ending {
@@ -34,12 +34,12 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     if begun { "Running" } else { "Pending" }
 }
 
-/// Whether all init containers are done (sidecars: started).
+/// Returns whether all init containers have completed (sidecars: started).
 pub(crate) fn initialized(facts: Facts<'_>) -> bool {
     incomplete(facts).is_empty()
 }
 
-/// Names of init containers that are not done.
+/// Returns the names of init containers that have not completed.
 pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
     let begun = spec::app_containers(facts.pod).any(|c| facts.observed.latest(&c.name).is_some());
     if begun && facts.observed.sandbox().is_some_and(|s| s.attempt == 0) {

@@ -1,7 +1,7 @@
-//! What to do next for a pod: a pure function, called again after everything that changes.
+//! Computes the next actions of a pod: a pure function, called again after every change.
 //!
-//! Invariant: the plan never repeats work that is going on (`memory.busy`), and gives the same commands for the same
-//! input. A sandbox is made anew only when none is ready and something is to run in it.
+//! Invariant: the plan never repeats work that is running (`memory.busy`), and returns the same commands for the same
+//! input. A sandbox is created again only if none is ready and a container is to run in it.
 
 use super::memory::{ContainerMemory, Memory, Work};
 use super::spec::{self, Role};
@@ -9,14 +9,14 @@ use super::view::{Instance, Observed, Sandbox, State};
 use super::{Nanos, plan_end};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// Something to be done.
+/// An action of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     PrepareVolumes,
     CreateSandbox {
         attempt: u32,
     },
-    /// Stop a sandbox that is not ready or not wanted, and what runs in it.
+    /// Stop a sandbox that is not ready or not needed, with its containers.
     StopSandbox {
         id: String,
     },
@@ -30,15 +30,15 @@ pub(crate) enum Command {
         why: String,
         grace: i64,
     },
-    /// The pod's containers are all done, or it failed: end it.
+    /// Terminate the pod: its containers are done, or it failed.
     Finish,
-    /// Everything of an ending pod has ended.
+    /// The pod has terminated.
     Ended,
-    /// Look again then.
+    /// Plan again at this time.
     Wake(Nanos),
 }
 
-/// Everything a plan is made from.
+/// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) pod: &'a Pod,
@@ -47,7 +47,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: Nanos,
 }
 
-/// The next commands.
+/// Returns the next commands.
 pub(crate) fn plan(facts: Facts<'_>) -> Vec<Command> {
     let mut commands = Vec::new();
     if facts.memory.ended {
@@ -60,7 +60,7 @@ pub(crate) fn plan(facts: Facts<'_>) -> Vec<Command> {
     commands
 }
 
-/// Init containers' progress.
+/// Progress of the init containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Init {
     Going,
@@ -86,7 +86,7 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
         for container in spec::app_containers(facts.pod) {
             keep(facts, sandbox, Role::App, container, commands);
             if is_starting(facts, container, commands) {
-                // Those that follow rely on its postStart hook: a proxy that must be there before the application.
+                // Later containers rely on the postStart hook, such as a proxy that must run before the application.
                 break;
             }
         }
@@ -98,7 +98,7 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
     }
 }
 
-/// Whether a container with a postStart hook is being started.
+/// Returns whether a container with a postStart hook is being started.
 fn is_starting(facts: Facts<'_>, container: &Container, commands: &[Command]) -> bool {
     let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
     let ordered = |c: &Command| matches!(c, Command::Start { name, .. } if *name == container.name);
@@ -106,7 +106,7 @@ fn is_starting(facts: Facts<'_>, container: &Container, commands: &[Command]) ->
     hook && !killed && (facts.memory.busy_with(&container.name) || commands.iter().any(ordered))
 }
 
-/// `command` when its time has come, else a wake-up at that time.
+/// Adds `command` if its time has come, else a wake-up at that time.
 fn at(facts: Facts<'_>, not_before: Nanos, command: Command, commands: &mut Vec<Command>) {
     commands.push(if not_before > facts.now { Command::Wake(not_before) } else { command });
 }
@@ -136,12 +136,12 @@ fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
     }
 }
 
-/// The instance that counts in the present sandbox: what was made for an older one is history.
+/// Returns the container in the present sandbox; containers of older sandboxes don't count.
 fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a Instance> {
     facts.observed.latest(name).filter(|i| i.created_at >= sandbox.created_at)
 }
 
-/// Whether init containers are behind us: an app container was started in the present sandbox.
+/// Returns whether initialization is over: an app container was started in the present sandbox.
 fn past_init(facts: Facts<'_>, sandbox: &Sandbox) -> bool {
     spec::app_containers(facts.pod)
         .any(|c| current(facts, sandbox, &c.name).is_some() || facts.memory.busy_with(&c.name))
@@ -173,7 +173,7 @@ fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Ini
     Init::Done
 }
 
-/// Whether the next containers need not wait for this one.
+/// Returns whether the next containers need not wait for this one.
 pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -> bool {
     let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
     match memory {
@@ -182,12 +182,12 @@ pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -
     }
 }
 
-/// Starts a container, or starts it again where its policy wants that.
+/// Starts a container, or restarts it if its policy says so.
 fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, commands: &mut Vec<Command>) {
     let name = &container.name;
     match current(facts, sandbox, name) {
         None => {
-            // One that ended in an older sandbox is not started again against its policy.
+            // A container that exited in an older sandbox is restarted only if its policy says so.
             let over = facts
                 .observed
                 .latest(name)
@@ -204,7 +204,7 @@ fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, 
     }
 }
 
-/// Whether an ended instance is followed by another.
+/// Returns whether an exited container is restarted.
 fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> bool {
     let replaced = facts.memory.get(&ended.name).and_then(|m| m.replaced.as_ref());
     replaced == Some(&ended.id) || spec::restarts(facts.pod, role, container, ended.exit_code)
@@ -227,14 +227,14 @@ fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
     at(facts, not_before, Command::Start { name: ended.name.clone(), attempt: ended.attempt + 1 }, commands);
 }
 
-/// When an ended instance may be followed by the next.
+/// Returns the earliest time of the restart of an exited container.
 pub(crate) fn ready_at(memory: &Memory, ended: &Instance) -> Nanos {
     let Some(m) = memory.get(&ended.name) else { return 0 };
     let since = if ended.finished_at > 0 { ended.finished_at } else { ended.created_at };
     m.restart.ready_at(since).max(m.not_before)
 }
 
-/// Whether the pod has come to its end by itself.
+/// Returns whether the pod has completed.
 fn finished(facts: Facts<'_>) -> bool {
     if !facts.memory.busy.iter().all(|w| matches!(w, Work::Volumes)) {
         return false;

@@ -1,4 +1,4 @@
-//! Ending a pod: containers first, then sidecars from the last to the first, then the sandbox.
+//! Termination of a pod: containers first, then sidecars from the last to the first, then the sandbox.
 
 use super::memory::Ending;
 use super::plan::{Command, Facts};
@@ -6,7 +6,7 @@ use super::spec::{self, Role};
 use super::view::Instance;
 use super::{Nanos, SECOND};
 
-/// Even a pod out of time gets this much for each step, unless it was told to end at once.
+/// Minimum grace for each step even after the deadline, unless the grace period is 0.
 const LEAST: Nanos = 2 * SECOND;
 
 pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command>) {
@@ -25,7 +25,7 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
     if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
         return kill(facts, ending, next, commands);
     }
-    // Volumes too: a mount that is made after the pod's files were removed would stay.
+    // Waits for volumes too: a mount made after the pod's files were removed would stay.
     if !facts.memory.busy.is_empty() {
         return;
     }
@@ -40,7 +40,7 @@ fn kill(facts: Facts<'_>, ending: &Ending, instance: &Instance, commands: &mut V
         return;
     }
     let left = ending.deadline - facts.now;
-    // Up, not down: a second that has begun belongs to the container.
+    // Rounds up, so that a container never gets less than its grace period.
     let grace = if ending.deadline == 0 { 0 } else { (left.max(LEAST) + SECOND - 1) / SECOND };
     commands.push(Command::Kill { name: instance.name.clone(), id: instance.id.clone(), why: String::new(), grace });
 }

@@ -1,25 +1,25 @@
-//! Reading a pod's spec.
+//! Accessors of a pod's spec.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, ResourceRequirements};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// What role a container has.
+/// The role of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Runs to its end before the next.
+    /// Runs to completion before the next.
     Init,
-    /// An init container that stays (restartPolicy Always).
+    /// An init container that keeps running (restartPolicy Always).
     Sidecar,
-    /// The pod's own.
+    /// A regular container.
     App,
-    /// Added for debugging.
+    /// An ephemeral container, added for debugging.
     Ephemeral,
 }
 
 static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
 
-/// The spec; an empty one where there is none.
+/// Returns the spec, or an empty one.
 pub(crate) fn spec(pod: &Pod) -> &PodSpec {
     pod.spec.as_ref().unwrap_or(&EMPTY)
 }
@@ -40,7 +40,7 @@ pub(crate) fn ephemeral_containers(pod: &Pod) -> impl Iterator<Item = &Ephemeral
     spec(pod).ephemeral_containers.iter().flatten()
 }
 
-/// A container of any role by name; an ephemeral one in the shape of the others.
+/// Finds a container of any role by name; converts an ephemeral one to the common type.
 pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
     let init = init_containers(pod).find(|(_, c)| c.name == name).map(|(role, c)| (role, c.clone()));
     let app = || app_containers(pod).find(|c| c.name == name).map(|c| (Role::App, c.clone()));
@@ -48,7 +48,7 @@ pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
     init.or_else(app).or_else(debug)
 }
 
-/// All names with their roles, in order of starting.
+/// Returns all names with their roles, in starting order.
 pub(crate) fn names(pod: &Pod) -> Vec<(Role, String)> {
     let init = init_containers(pod).map(|(role, c)| (role, c.name.clone()));
     let app = app_containers(pod).map(|c| (Role::App, c.name.clone()));
@@ -81,7 +81,7 @@ pub(crate) fn restart_policy(pod: &Pod) -> &str {
     spec(pod).restart_policy.as_deref().unwrap_or("Always")
 }
 
-/// Whether a container that ended with `code` is to be started again: its own rules, its own policy, the pod's policy.
+/// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or the pod's policy.
 pub(crate) fn restarts(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
     if role == Role::Ephemeral {
         return false;
@@ -110,7 +110,7 @@ pub(crate) fn grace(pod: &Pod) -> i64 {
     spec(pod).termination_grace_period_seconds.unwrap_or(30).max(0)
 }
 
-/// Quality of service.
+/// Returns the QoS class.
 pub(crate) fn qos(pod: &Pod) -> &'static str {
     let containers = init_containers(pod).map(|(_, c)| c).chain(app_containers(pod));
     let mut sets: Vec<ResourceRequirements> = containers.map(|c| c.resources.clone().unwrap_or_default()).collect();
@@ -142,7 +142,7 @@ pub(crate) fn qos(pod: &Pod) -> &'static str {
     }
 }
 
-/// Whether a pod may ask for this resource as a whole.
+/// Returns whether the resource can be requested at pod level.
 pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
@@ -155,7 +155,7 @@ fn zero(text: &str) -> bool {
     parse(text).is_none_or(|q| q.is_zero())
 }
 
-/// `name_namespace(uid)`, as upstream's messages have it.
+/// Returns `name_namespace(uid)`, the format of upstream's messages.
 pub(crate) fn full_name(pod: &Pod) -> String {
     let meta = &pod.metadata;
     let text = |s: &Option<String>| s.clone().unwrap_or_default();

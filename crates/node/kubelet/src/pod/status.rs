@@ -1,4 +1,4 @@
-//! What is told about a pod: its status as a pure function of what is wanted, there and remembered.
+//! Computes a pod's status: a pure function of desired state, observed state and memory.
 
 use super::memory::Cause;
 use super::phase::{initialized, phase};
@@ -14,20 +14,20 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What a status needs beside the facts.
+/// Inputs of the status in addition to the facts.
 #[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     /// Addresses of the node.
     pub(crate) node_ips: &'a [String],
-    /// `containerd`, before `://` in container ids.
+    /// Runtime name, such as `containerd`: the prefix of container ids before `://`.
     pub(crate) runtime: &'a str,
-    /// What was told last, for times of transition.
+    /// The last reported status, for transition times.
     pub(crate) before: &'a PodStatus,
-    /// When the kubelet first saw the pod.
+    /// Time at which the kubelet first saw the pod.
     pub(crate) first_seen: Nanos,
 }
 
-/// A time as the API has it, in whole seconds; None for the runtime's zero.
+/// Converts to the API's time, in whole seconds; None for the runtime's zero.
 pub(crate) fn time(nanos: Nanos) -> Option<Time> {
     if nanos <= 0 {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn time(nanos: Nanos) -> Option<Time> {
     Timestamp::from_second(nanos / SECOND).ok().map(Time)
 }
 
-/// The whole status.
+/// Computes the status.
 pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
     let pod = facts.pod;
     let phase = phase(facts);
@@ -78,7 +78,7 @@ fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
     match facts.observed.sandbox() {
         Some(_) if spec::host_network(facts.pod) => around.node_ips.to_vec(),
         Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
-        // A stopped sandbox has none; what it had stays in the record.
+        // A stopped sandbox has no addresses; the status keeps the last ones.
         _ => before(),
     }
 }
@@ -173,7 +173,7 @@ fn has_init(facts: Facts<'_>) -> bool {
     spec::init_containers(facts.pod).next().is_some()
 }
 
-/// The back-off's words, while an ended instance waits for its next start.
+/// Returns the CrashLoopBackOff message while an exited container waits for its restart.
 fn loops(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> Option<String> {
     let restarts = spec::restarts(facts.pod, role, container, ended.exit_code);
     if facts.memory.ending.is_some() || !restarts || facts.memory.busy_with(&container.name) {
@@ -183,7 +183,7 @@ fn loops(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) 
     (ready_at(facts.memory, ended) > facts.now).then(|| back_off_message(facts, &container.name, delay))
 }
 
-/// `back-off 10s restarting failed container=c pod=a_ns(uid)`
+/// Returns `back-off 10s restarting failed container=c pod=a_ns(uid)`.
 pub(crate) fn back_off_message(facts: Facts<'_>, name: &str, delay: i64) -> String {
     let delay = if delay >= 60 { format!("{}m{}s", delay / 60, delay % 60) } else { format!("{delay}s") };
     format!("back-off {delay} restarting failed container={name} pod={}", spec::full_name(facts.pod))
@@ -200,7 +200,7 @@ fn wait(reason: &str, message: &str) -> ContainerState {
 fn terminated(around: Surroundings<'_>, i: &Instance) -> ContainerState {
     let default = if i.exit_code == 0 { "Completed" } else { "Error" };
     let reason = if i.reason.is_empty() { default } else { i.reason.as_str() };
-    // A container that never started has no time of its own for that.
+    // A container that never started has no start time; its creation time replaces it.
     let begun = if i.started_at > 0 { i.started_at } else { i.created_at };
     let terminated = ContainerStateTerminated {
         exit_code: i.exit_code,

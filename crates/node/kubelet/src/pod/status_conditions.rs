@@ -7,7 +7,7 @@ use super::spec::{self, Role};
 use super::status::{Surroundings, time};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
-/// There only while a change of resources waits.
+/// Present only while a resize waits.
 pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 
 /// A condition without its times.
@@ -48,7 +48,7 @@ pub(crate) fn conditions(
     let mut network = Verdict::new("PodReadyToStartContainers", network);
     network.reason = None;
     let mut all = vec![network, initialized, ready, containers];
-    // Only whoever schedules says this; without a scheduler (static pods) it is the kubelet.
+    // Normally written by the scheduler; for static pods without a scheduler the kubelet adds it.
     all.push(Verdict::new("PodScheduled", None));
     all.extend(disruption(facts));
     all.extend(facts.memory.infeasible.as_ref().map(|why| Verdict {

@@ -1,4 +1,4 @@
-//! Tables: a pod, what is there of it, and what must follow.
+//! Table tests: a pod, its observed state, and the expected commands and status.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

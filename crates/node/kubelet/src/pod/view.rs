@@ -1,18 +1,18 @@
-//! What the runtime has of a pod.
+//! The observed state of a pod: its sandboxes and containers in the runtime.
 
 use super::Nanos;
 use node_runtime::labels;
 use node_runtime::v1::{ContainerResources, ContainerState, ContainerStatus, PodSandboxState, PodSandboxStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sandbox.
+/// A CRI sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sandbox {
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) ready: bool,
     pub(crate) created_at: Nanos,
-    /// First the main address, then the others.
+    /// Addresses, the primary one first.
     pub(crate) ips: Vec<String>,
 }
 
@@ -30,10 +30,10 @@ impl Sandbox {
     }
 }
 
-/// How an instance is.
+/// State of a CRI container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Made, not started.
+    /// Created, not started.
     #[default]
     Created,
     Running,
@@ -41,7 +41,7 @@ pub(crate) enum State {
     Unknown,
 }
 
-/// One container made for a container of the spec.
+/// One CRI container, created for a container of the spec.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Instance {
     pub(crate) id: String,
@@ -60,9 +60,9 @@ pub(crate) struct Instance {
     pub(crate) resources: Option<ContainerResources>,
     pub(crate) message_path: Option<String>,
     pub(crate) message_policy: String,
-    /// Hash of what it was made from.
+    /// Hash of the spec's fields at creation.
     pub(crate) hash: String,
-    /// Paths inside that are read-only with what is mounted beneath them.
+    /// Mount paths that are recursively read-only.
     pub(crate) recursive_read_only: BTreeSet<String>,
 }
 
@@ -107,7 +107,7 @@ impl Instance {
     }
 }
 
-/// Everything of one pod; newest first.
+/// All sandboxes and containers of one pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
     pub(crate) sandboxes: Vec<Sandbox>,
@@ -122,7 +122,7 @@ impl Observed {
         all
     }
 
-    /// The sandbox that containers run in.
+    /// Returns the sandbox in which containers run.
     pub(crate) fn sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first().filter(|s| s.ready)
     }
@@ -133,7 +133,7 @@ impl Observed {
         self.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
 
-    /// Takes in what was seen of an instance; what was seen before its end was known comes too late.
+    /// Records the observed state of a container; a stale observation does not replace a known exit.
     pub(crate) fn put(&mut self, instance: Instance) {
         if self.by_id(&instance.id).is_some_and(|known| known.state == State::Exited) {
             return;

@@ -1,4 +1,4 @@
-//! What node and pods use: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
+//! Resource usage of node and pods: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
 
 use crate::context::Node;
 use crate::worker::Shown;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// One running container.
+/// Usage of one running container.
 struct Used {
     namespace: String,
     pod: String,
     uid: String,
     container: String,
-    /// Nanoseconds.
+    /// CPU time in nanoseconds.
     cpu: u64,
     memory: u64,
     started: f64,
@@ -52,12 +52,12 @@ fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
         .collect()
 }
 
-/// Of the whole machine: nanoseconds of cpu, bytes of memory.
+/// Returns the usage of the machine: nanoseconds of cpu, bytes of memory.
 fn machine(node: &Node) -> (u64, u64) {
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
-        // user, nice, system, then after idle and iowait: irq, softirq, steal; in hundredths of a second.
+        // user, nice, system, irq, softirq, steal (without idle and iowait), in hundredths of a second.
         let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| first.get(*i)).sum();
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let field = |name: &str| {
@@ -126,7 +126,7 @@ fn filesystem(node: &Node) -> Value {
     }
 }
 
-/// Writing to a String does not fail: results are let go.
+/// Renders the metrics. Writing to a String can't fail, so its results are ignored.
 pub(crate) async fn metrics(node: &Node, cadvisor: bool) -> String {
     let all = used(node).await;
     let (cpu, memory) = machine(node);

@@ -6,7 +6,7 @@ use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::{Arc, Weak};
 
-/// Follows them. Mirror pods only stand for what runs from manifests.
+/// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
 pub(crate) fn follow(node: &Arc<Node>, client: &Client) -> Store<Pod> {
     let params = ListParams::new().fields(format!("spec.nodeName={}", node.settings.node_name));
     let weak: Weak<Node> = Arc::downgrade(node);
@@ -18,7 +18,7 @@ pub(crate) fn follow(node: &Arc<Node>, client: &Client) -> Store<Pod> {
                 Event::Applied { new, .. } if mirror(&new) => super::mirror::seen(&node, &new),
                 Event::Deleted(last) if mirror(&last) => super::mirror::lost(&node, &last),
                 Event::Applied { old, new } => {
-                    // A name that was used again while we looked away is another pod.
+                    // The name was used again between two relists: this is another pod.
                     if let Some(old) = old.filter(|o| o.metadata.uid != new.metadata.uid) {
                         removed(&node, &old);
                     }

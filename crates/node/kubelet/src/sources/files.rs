@@ -1,6 +1,6 @@
-//! Static pods: manifests in a folder, watched with inotify.
+//! Static pods: manifests in a directory, watched with inotify.
 //!
-//! A pod's uid follows from node, file and content, so that a kubelet started again finds its own containers, and a
+//! A pod's uid is a hash of node, file and content, so that a restarted kubelet finds its own containers, and a
 //! changed manifest is a new pod.
 
 use super::{applied, manifest, mirror, removed};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Follows the folder until shutdown.
+/// Follows the directory until shutdown.
 pub(crate) async fn follow(node: Arc<Node>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     let mut watch = watch(&folder);
@@ -21,7 +21,7 @@ pub(crate) async fn follow(node: Arc<Node>, folder: PathBuf) {
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = changed(&mut watch) => {}
-            // A manifest may wait for that.
+            // A changed manifest waits until its predecessor is cleaned up.
             () = node.static_gone.notified() => {}
         }
     }
@@ -38,7 +38,7 @@ fn watch(folder: &Path) -> Option<FolderWatch> {
 async fn changed(watch: &mut Option<FolderWatch>) {
     let Some(watch) = watch else { return std::future::pending().await };
     watch.changed().await;
-    // Writers often touch several files, or one several times.
+    // Batches changes: writers often touch several files, or one several times.
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 

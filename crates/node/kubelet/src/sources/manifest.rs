@@ -1,6 +1,6 @@
-//! Reads a static pod's manifest: defaults, validation, and what a pod that the API server does not know may not use.
+//! Reads a static pod's manifest: defaults, validation, and the features that need an API object and are rejected.
 //!
-//! Names and uid of the manifest become parts of paths that root writes to, so nothing is taken unchecked.
+//! Names and uid of the manifest become parts of paths that root writes to, so everything is validated.
 
 use super::{HASH, SEEN, SOURCE};
 use api_validation::{Kind, default_object, validate_create};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const POD: Kind<'static> = Kind { group: "", version: "v1", kind: "Pod", namespaced: true };
 
-/// Why a manifest is no static pod.
+/// The reason why a manifest is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManifestError {
     #[error("can't be read: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum ManifestError {
     Reference(&'static str),
 }
 
-/// Reads the pod of one manifest. Its uid follows from node, path and content, unless the manifest has one.
+/// Reads the pod of one manifest. Its uid is a hash of node, path and content, unless the manifest has one.
 pub(crate) fn read(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     let text = std::fs::read_to_string(path)?;
     let digest = sha2::Sha256::digest(format!("{node}\n{}\n{text}", path.display()));
@@ -55,7 +55,7 @@ fn parse(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestError> {
     Ok(serde_json::from_value(object)?)
 }
 
-/// Adds what makes a manifest a pod of this node.
+/// Adds the fields that make a manifest a pod of this node.
 fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestError> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|n| !n.is_empty());
     let name = format!("{}-{node}", name.ok_or(ManifestError::NoName)?);
@@ -93,7 +93,7 @@ fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestEr
     Ok(())
 }
 
-/// Returns the kind of API objects that a pod uses, if it uses any.
+/// Returns the kind of API objects that a pod references, if any.
 fn reference(pod: &Pod) -> Option<&'static str> {
     let spec = crate::pod::spec::spec(pod);
     let named = |name: &Option<String>| name.as_deref().is_some_and(|n| !n.is_empty());

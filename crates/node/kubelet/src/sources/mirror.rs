@@ -1,5 +1,5 @@
-//! Mirror pods: the API server's copies of static pods, for people to see. They are made, and made again when somebody
-//! deletes them; they never decide anything.
+//! Mirror pods: the API server's copies of static pods. They are for display only. They are created, and created
+//! again if a client deletes them.
 
 use super::{HASH, MIRROR, annotation};
 use crate::context::Node;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes the mirror of a static pod, until it is there or not wanted any more.
+/// Creates the mirror of a static pod; retries until it exists or the static pod is removed.
 pub(crate) fn wanted(node: &Arc<Node>, pod: &Arc<Pod>) {
     let (Some(client), node, pod) = (node.client.clone(), node.clone(), pod.clone()) else { return };
     let tasks = node.tasks.clone();
@@ -37,10 +37,10 @@ pub(crate) fn wanted(node: &Arc<Node>, pod: &Arc<Pod>) {
     });
 }
 
-/// What came of making a mirror.
+/// The result of creating a mirror.
 enum Made {
     Done,
-    /// Another pod has its name: the mirror of an earlier manifest, or one that is being deleted.
+    /// Another pod has the name: the mirror of an earlier manifest, or a pod that is being deleted.
     InTheWay(Box<Pod>),
 }
 
@@ -69,20 +69,20 @@ async fn create(client: &client::Client, node: &Node, pod: &Pod) -> client::Resu
     }
 }
 
-/// Whether a pod of the API server stands for this static pod and stays.
+/// Returns whether a pod of the API server is the mirror of this static pod and not being deleted.
 fn is_mirror_of(found: &Pod, pod: &Pod) -> bool {
     annotation(found, MIRROR).is_some()
         && annotation(found, MIRROR) == annotation(pod, HASH)
         && found.metadata.deletion_timestamp.is_none()
 }
 
-/// The static pod is gone: so is its mirror.
+/// Deletes the mirror of a removed static pod.
 pub(crate) fn unwanted(node: &Arc<Node>, pod: &Arc<Pod>) {
     let (Some(client), pod) = (node.client.clone(), pod.clone()) else { return };
     node.tasks.spawn_isolated("mirror pod", async move {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let found = client.namespaced::<Pod>(&namespace).get(pod.metadata.name.as_deref().unwrap_or_default()).await;
-        // The mirror of a manifest that followed stays.
+        // The mirror of the succeeding manifest must stay.
         if let Ok(found) = found
             && annotation(&found, MIRROR) == annotation(&pod, HASH)
         {
@@ -96,7 +96,7 @@ fn delete(node: &Arc<Node>, pod: &Arc<Pod>) {
     node.tasks.spawn_isolated("mirror pod", async move { delete_now(&client, &pod).await });
 }
 
-/// Deletes a mirror pod, and never another that has its name by now.
+/// Deletes a mirror pod; the uid precondition protects another pod that has the name now.
 async fn delete_now(client: &client::Client, mirror: &Pod) {
     if annotation(mirror, MIRROR).is_none() {
         return tracing::warn!(pod = spec::full_name(mirror), "a pod that is no mirror has a static pod's name");
@@ -112,7 +112,7 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
     }
 }
 
-/// A mirror was seen: one that mirrors nothing here, or that is being deleted, goes.
+/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested.
 pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
     let hash = annotation(mirror, MIRROR).unwrap_or_default();
     if !current(node, hash) || mirror.metadata.deletion_timestamp.is_some() {
@@ -120,9 +120,9 @@ pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
     }
 }
 
-/// A mirror went: its pod still runs, so it is made again.
+/// Creates a deleted mirror again while its static pod runs.
 pub(crate) fn lost(node: &Arc<Node>, mirror: &Arc<Pod>) {
-    // By name: it may have been the mirror of an earlier manifest that kept this pod's from being made.
+    // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this pod's mirror.
     let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
     let own = |s: &Shown| s.is_static && name(&s.pod) == name(mirror) && s.wanted;
     if let Some(shown) = node.workers.all().into_iter().find(own) {

@@ -1,12 +1,12 @@
-//! Claims and the volumes that they are bound to: whether a pod may use them.
+//! PersistentVolumeClaims and their bound volumes: checks that a pod may use them.
 //!
-//! A claim's creator chooses `spec.volumeName`, so that field proves nothing: the volume controller's verdict is the
+//! A claim's creator chooses `spec.volumeName`, so that field proves nothing: the volume controller's decision is the
 //! claim's phase, and the volume itself names the claim that owns it.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod};
 
-/// Returns the name of the volume that `claim` is bound to. With `of_pod`, the claim must have been made for that pod (a
-/// generic ephemeral volume).
+/// Returns the name of the volume that `claim` is bound to. With `of_pod`, the claim must have been created for that
+/// pod (a generic ephemeral volume).
 ///
 /// # Errors
 /// The reason why the claim can't be used, for an event.

@@ -1,6 +1,7 @@
-//! ConfigMaps and Secrets that pods use: read when needed, followed by one watch an object while a pod uses it.
+//! ConfigMaps and Secrets that pods use: read on demand, and followed by one watch per object while a pod uses it.
 //!
-//! A watch of whole namespaces was rejected: the Node authorizer lets a kubelet read only what its pods name.
+//! Rejected: watches of whole namespaces. The Node authorizer lets a kubelet read only objects that its pods
+//! reference.
 
 use base_task::{CancellationToken, Tasks};
 use client::{Client, Informer, ListParams, Object, Store};
@@ -14,7 +15,7 @@ use crate::pod::spec;
 
 /// A kind that pods take content from.
 pub(crate) trait Found: Object + k8s_openapi::Resource {
-    /// As in messages.
+    /// The kind's name in messages.
     const WORD: &'static str;
 }
 
@@ -27,7 +28,7 @@ impl Found for Secret {
 }
 
 type Key = (&'static str, String, String);
-/// Told when an object of a pod changed: the pod's uid.
+/// Callback for a changed object, with the uid of a pod that uses it.
 type Changed = Arc<dyn Fn(&str) + Send + Sync>;
 
 struct Followed {
@@ -37,7 +38,7 @@ struct Followed {
     stop: CancellationToken,
 }
 
-/// The objects in use.
+/// The objects in use by pods of this node.
 #[derive(Clone)]
 pub(crate) struct Objects {
     client: Option<Client>,
@@ -78,7 +79,7 @@ impl Objects {
         store.has_synced().then(|| store.get(&format!("{namespace}/{name}"))).flatten()
     }
 
-    /// Follows everything that `pod` names.
+    /// Follows every object that `pod` references.
     pub(crate) fn register(&self, pod: &Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -107,7 +108,7 @@ impl Objects {
         followed.insert(key, Followed { store: Box::new(store), users, stop });
     }
 
-    /// The pod is gone: what nobody else uses is followed no longer.
+    /// Stops following objects that only this removed pod used.
     pub(crate) fn unregister(&self, uid: &str) {
         self.followed.lock().retain(|_, entry| {
             let mut users = entry.users.lock();
@@ -120,7 +121,7 @@ impl Objects {
     }
 }
 
-/// Names of ConfigMaps and Secrets in volumes and environment.
+/// Returns the names of ConfigMaps and Secrets in volumes and environment.
 fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     for volume in spec::spec(pod).volumes.iter().flatten() {

@@ -14,7 +14,7 @@ use node_volumes::{Payload, PayloadFile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What contents are made from.
+/// Inputs of the contents.
 pub(crate) struct Sources<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) objects: &'a Objects,
@@ -24,7 +24,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) allocatable: &'a BTreeMap<String, Quantity>,
 }
 
-/// A content, and when it must be made again at the latest.
+/// A volume's content, and the latest time of its next refresh.
 pub(crate) struct Content {
     pub(crate) files: Payload,
     pub(crate) refresh_at: Option<Timestamp>,
@@ -32,7 +32,7 @@ pub(crate) struct Content {
 
 const DEFAULT_MODE: i32 = 0o644;
 
-/// The content of a volume; None if it is not of such a kind.
+/// Returns the content of a volume; None if the volume is of another type.
 pub(crate) async fn content(volume: &Volume, sources: &Sources<'_>) -> Option<Result<Content, String>> {
     let plain = |files: Result<Payload, String>| Some(files.map(|files| Content { files, refresh_at: None }));
     if let Some(source) = &volume.config_map {
@@ -158,7 +158,8 @@ async fn projected(sources: &Sources<'_>, volume: &ProjectedVolumeSource) -> Res
     Ok(Content { files, refresh_at })
 }
 
-/// A token is for its pod only: with one user for all containers it is the owner's alone, with a group the group's too.
+/// Returns a token's file. With one user for all containers only that user may read it; with an fsGroup the group
+/// too.
 fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
     let context = spec::spec(pod).security_context.clone().unwrap_or_default();
     if context.fs_group.is_some() {

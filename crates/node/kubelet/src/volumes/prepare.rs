@@ -1,4 +1,4 @@
-//! Making a pod's volumes, and making them up to date.
+//! Sets up a pod's volumes and refreshes their content.
 
 use super::claims;
 use super::payload::{Content, Sources, content};
@@ -13,30 +13,30 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// One volume, ready.
+/// A volume that is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
-    /// Where it is.
+    /// Path on the node.
     pub(crate) path: PathBuf,
-    /// Mounts of it are read-only whatever they ask for.
+    /// All mounts of the volume are read-only.
     pub(crate) read_only: bool,
-    /// The kubelet made it for this pod.
+    /// The kubelet created it for this pod.
     pub(crate) own: bool,
 }
 
-/// All of a pod's volumes by name, and when contents must be made again.
+/// All volumes of a pod by name, and the time of the next content refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Volumes {
     pub(crate) by_name: BTreeMap<String, Prepared>,
     pub(crate) refresh_at: Option<Timestamp>,
 }
 
-/// Folder of a pod's own files.
+/// Returns the directory of a pod's own files.
 pub(crate) fn pod_dir(node: &Node, uid: &str) -> PathBuf {
     node.settings.root_dir.join("pods").join(uid)
 }
 
-/// Makes or refreshes all volumes; the error names the first that can't be had.
+/// Sets up or refreshes all volumes; the error names the first that fails.
 pub(crate) async fn prepare(node: &Node, pod: &Pod, tokens: &Tokens, addresses: &Addresses) -> Result<Volumes, String> {
     let sources = Sources {
         pod,
@@ -81,7 +81,7 @@ async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> 
         return Ok((Prepared { path, read_only, own: false }, None));
     }
     if volume.image.is_some() {
-        // The runtime mounts it, from an image that is pulled when a container starts.
+        // Mounted by the runtime, from an image that is pulled when a container starts.
         return Ok((Prepared { path: PathBuf::new(), read_only: true, own: false }, None));
     }
     Err("volumes of this kind are not supported by this node".into())
@@ -97,7 +97,7 @@ fn group(pod: &Pod) -> Option<u32> {
     context.fs_group.and_then(|g| u32::try_from(g).ok())
 }
 
-/// Secrets, tokens and the rest of a pod's contents never touch the disk.
+/// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never reach the disk.
 fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
     let (plugin, in_memory) = if volume.secret.is_some() {
         ("secret", true)
@@ -114,7 +114,7 @@ fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
     let gid = group(pod);
     let mut files = content.files;
     if gid.is_some() {
-        // The group reads what the owner may read.
+        // With an fsGroup the group gets the owner's read permission.
         files.values_mut().for_each(|f| f.mode |= (f.mode & 0o400) >> 3);
     }
     write_payload(&path, &files, gid).map_err(|e| e.to_string())?;
@@ -149,13 +149,13 @@ fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     check_host_path(&path, kind.unwrap_or_default()).map_err(|e| e.to_string())?;
     if kind.unwrap_or_default().is_empty() && !path.exists() {
-        // As upstream's runtimes do: a path of no type that is missing becomes a directory.
+        // As upstream's runtimes do: a missing path without a type is created as a directory.
         make_dir(&path, 0o755).map_err(|e| e.to_string())?;
     }
     Ok(path)
 }
 
-/// Returns the place of the volume that a claim is bound to (hostPath or local), and whether it is read-only.
+/// Returns the path of the volume that a claim is bound to (hostPath or local), and whether it is read-only.
 async fn claim(
     node: &Node,
     pod: &Pod,
@@ -191,8 +191,8 @@ async fn claim(
     Ok((path, read_only))
 }
 
-/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a mount
-/// that was made anew and has lost them, as after a reboot.
+/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a
+/// mount that was created again and has lost them, as after a reboot.
 fn once(
     node: &Node,
     pod: &Pod,
@@ -204,7 +204,7 @@ fn once(
     if mark.exists() && !fresh {
         return Ok(());
     }
-    // Walks of large trees take long.
+    // Blocking: walking a large directory tree takes long.
     base_task::blocking(set)?;
     let made = mark.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&mark, ""));
     made.map_err(|e| format!("can't create {}: {e}", mark.display()))

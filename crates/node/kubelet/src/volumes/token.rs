@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts for projected volumes: bound to the pod, kept until most of their life is over.
+//! ServiceAccount tokens of projected volumes: bound to the pod, cached until they must be refreshed.
 
 use client::Client;
 use jiff::{SignedDuration, Timestamp};
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProject
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// A token is asked for anew after this share of its life, or after a day.
+/// A token is refreshed after this share of its lifetime, or after a day.
 const USED: f64 = 0.8;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -17,12 +17,12 @@ struct Kept {
     refresh_at: Timestamp,
 }
 
-/// One pod's tokens.
+/// Cached tokens of one pod.
 #[derive(Default)]
 pub(crate) struct Tokens(Mutex<HashMap<(String, i64), Kept>>);
 
 impl Tokens {
-    /// A token for a projection, and when to come again.
+    /// Returns a token for a projection, and the time of its refresh.
     pub(crate) async fn get(
         &self,
         client: Option<&Client>,

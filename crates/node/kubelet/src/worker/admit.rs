@@ -1,4 +1,4 @@
-//! Whether the node takes a pod that was bound to it.
+//! Admission of pods that are bound to this node.
 
 mod features;
 mod ports;
@@ -11,14 +11,14 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why not: reason and message of the status.
+/// A rejection: reason and message of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// None if the pod may run here.
+/// Returns why the pod can't run here; None if it is admitted.
 pub(crate) fn admit(node: &Node, pod: &Pod) -> Option<Refusal> {
     if let Some(name) = security::forbidden_sysctl(pod, &node.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
@@ -36,7 +36,7 @@ pub(crate) fn admit(node: &Node, pod: &Pod) -> Option<Refusal> {
     fit(pod, &others, &node.allocatable)
 }
 
-/// Whether a pod fits beside the others: number of pods, host ports, resources.
+/// Checks that a pod fits beside the others: number of pods, host ports, resources.
 fn fit(pod: &Pod, others: &[Arc<Pod>], allocatable: &BTreeMap<String, Quantity>) -> Option<Refusal> {
     let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
@@ -57,8 +57,8 @@ fn fit(pod: &Pod, others: &[Arc<Pod>], allocatable: &BTreeMap<String, Quantity>)
     })
 }
 
-/// Whether this node looks after a resource. Others' resources, which were written into the node's status, are the
-/// scheduler's to count: the node has no amount of its own to hold a pod against.
+/// Returns whether this node accounts for a resource. Extended resources that were written into the node's status are
+/// counted by the scheduler only: the node has no amount of its own.
 fn counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     native || allocatable.contains_key(name)
@@ -71,7 +71,7 @@ fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
     Refusal { reason: format!("OutOf{name}"), message }
 }
 
-/// What a pod asks for.
+/// Returns a pod's resource requests.
 pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
     let mut total: BTreeMap<String, i64> = BTreeMap::new();
     let mut peak: BTreeMap<String, i64> = BTreeMap::new();
@@ -95,7 +95,7 @@ pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
         let sum = total.entry(name).or_default();
         *sum = (*sum).max(amount);
     }
-    // Pod-level requests take the place of the sums, for the resources that they may name.
+    // Pod-level requests replace the sums of the resources that they may name.
     for (name, amount) in spec::spec(pod).resources.iter().flat_map(|r| r.requests.iter().flatten()) {
         if spec::is_pod_level(name) {
             total.insert(name.clone(), units(name, &amount.0));

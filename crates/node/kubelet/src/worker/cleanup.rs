@@ -1,4 +1,4 @@
-//! What a pod leaves: freed when it has ended, removed when it is gone.
+//! Releases a pod's resources when it has terminated, and removes the pod when its deletion was requested.
 
 use super::messages::Done;
 use super::run::Worker;
@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The status of a pod that is about to be forgotten is waited for this long.
+/// Maximum wait for the last status write.
 const FLUSH: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// The pod has ended but its object stays: volumes and cgroup go, containers stay for their logs.
+    /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for their logs.
     pub(super) fn release(&mut self) {
         if self.goes {
             return;
@@ -29,7 +29,8 @@ impl Worker {
         });
     }
 
-    /// The pod goes: its last status is told, everything it had is removed, and then the API server is told.
+    /// Removes the pod: writes its last status, removes everything it had, then deletes the object from the API
+    /// server.
     pub(super) async fn clean_up(mut self) {
         self.say();
         if !self.forgotten {
@@ -59,7 +60,7 @@ pub(crate) fn free(node: &Node, uid: &str) {
     node.cgroups.remove(uid);
 }
 
-/// Nothing is removed while anything is still mounted there: it could be somebody's data.
+/// Removes a pod's directory; fails while anything is still mounted there, because it may hold user data.
 fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
     if !dir.exists() {
         return Ok(());
@@ -68,7 +69,7 @@ fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
     std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io { action: "remove", path: dir.to_owned(), source })
 }
 
-/// Tells the API server that nothing is left of the pod.
+/// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
 async fn forget(node: &Arc<Node>, pod: &Pod) {
     let Some(client) = &node.client else { return };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

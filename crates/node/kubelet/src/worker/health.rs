@@ -1,4 +1,4 @@
-//! Runs the probes of the containers, and follows from their verdicts.
+//! Runs the probes of the containers and applies their results.
 
 use super::run::Worker;
 use crate::context::{now, reference};
@@ -7,7 +7,7 @@ use node_probes::{Health, ProbeKind, ProbeReport, ProbeSpec};
 use std::time::Duration;
 
 impl Worker {
-    /// Starts the probes that should run and ends the others.
+    /// Starts the probes that should run and stops the others.
     pub(super) fn probe(&mut self) {
         let ending = self.memory.ending.is_some();
         let ip = self.addresses().pod_ips.first().cloned().unwrap_or_default();
@@ -32,7 +32,7 @@ impl Worker {
         self.probes.retain(|id, kind| wanted.iter().any(|(i, k)| i == id && *k == kind));
     }
 
-    /// Takes in what a probe says.
+    /// Applies a probe's report: events, readiness, startup, or the restart of the container.
     pub(super) fn report(&mut self, name: &str, id: &str, kind: ProbeKind, report: ProbeReport) {
         let about = reference(&self.pod, Some((super::observe::list_of(&self.pod, name), name)));
         let (health, _) = match report {

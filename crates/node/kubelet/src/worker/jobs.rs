@@ -1,4 +1,4 @@
-//! Executes the plan's commands.
+//! Executes the actions that the plan returns.
 
 use super::messages::Done;
 use super::run::Worker;
@@ -14,7 +14,7 @@ use base_task::CancellationToken;
 use std::time::Duration;
 
 impl Worker {
-    /// True when the plan must be made again at once.
+    /// Executes one command; returns true if the plan must be computed again at once.
     pub(super) fn execute(&mut self, command: Command) -> bool {
         match command {
             Command::Wake(at) => {
@@ -40,13 +40,13 @@ impl Worker {
 
     pub(super) fn prepare_volumes(&mut self) {
         if self.memory.busy.contains(&Work::Volumes) {
-            // The job under way may have read what has changed since.
+            // The running job may have read its inputs before they changed.
             self.stale = true;
             return;
         }
         let (node, pod, tokens, addresses) =
             (self.node.clone(), self.pod.clone(), self.tokens.clone(), self.addresses());
-        // A pod that ends does not wait for objects that its volumes lack.
+        // A terminating pod must not wait for objects that its volumes lack.
         let over = if self.memory.ending.is_none() { self.over.clone() } else { CancellationToken::new() };
         self.begin_work(Work::Volumes, async move {
             tokio::select! {
@@ -56,7 +56,7 @@ impl Worker {
         });
     }
 
-    /// Starts a job that nothing else may do meanwhile.
+    /// Starts a job; until it is done, the plan starts no other job for the same `work`.
     fn begin_work(&mut self, work: Work, job: impl Future<Output = Done> + Send + 'static) {
         self.memory.busy.insert(work.clone());
         let id = self.jobs.spawn(job).id();
@@ -130,7 +130,7 @@ impl Worker {
         });
     }
 
-    /// Less time is left than the kills under way were given.
+    /// Shortens the stops that are already running, because the grace period was shortened.
     pub(super) fn hurry(&mut self, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         for id in self.observed.all().filter(|i| i.running()).map(|i| i.id.clone()) {
@@ -144,9 +144,9 @@ impl Worker {
         }
     }
 
-    /// Contents or environment may have changed: everything that waits for them is tried at once.
+    /// Sets up the volumes again and retries everything that waited for changed content or environment.
     pub(super) fn refresh(&mut self) {
-        // The next time is known when this time is done.
+        // The job computes the next refresh time when it is done.
         self.volumes.refresh_at = None;
         self.memory.volumes_not_before = 0;
         for memory in self.memory.containers.values_mut() {
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Ends containers whose image changed; the next instance has the new one, whatever the restart policy says.
+    /// Replaces containers whose image changed, whatever the restart policy says (as upstream does).
     pub(super) fn replace_changed(&mut self) {
         if self.memory.ending.is_some() {
             return;
@@ -179,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// Ends an instance so that a new one is made from the present spec.
+    /// Stops a CRI container so that a new one is created from the current spec.
     pub(super) fn replace(&mut self, name: &str, id: String, why: String) {
         let memory = self.memory.of(name);
         if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
@@ -209,7 +209,7 @@ impl Worker {
     }
 }
 
-/// The runtime's handler for the pod's RuntimeClass.
+/// Returns the runtime handler of the pod's RuntimeClass.
 pub(super) async fn handler(
     node: &crate::context::Node,
     pod: &k8s_openapi::api::core::v1::Pod,

@@ -1,4 +1,4 @@
-//! Ending a container: preStop, the stop signal, the kill signal.
+//! Stopping a container: preStop hook, stop signal, kill signal.
 
 use super::observe::list_of;
 use super::probing::ContainerCommands;
@@ -10,10 +10,10 @@ use node_probes::{Outcome, handler_of_lifecycle};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After preStop took all the time, this much is left for the container itself.
+/// Time left for the container if preStop used up the grace period (as upstream's minimumGracePeriodInSeconds).
 const LEAST: Duration = Duration::from_secs(2);
 
-/// Ends the instance `id` of the container `name` within `grace` seconds. False if the runtime failed to.
+/// Stops the CRI container `id` of the container `name` within `grace` seconds; returns false if the runtime failed.
 pub(crate) async fn kill(
     node: Arc<Node>,
     pod: Arc<Pod>,

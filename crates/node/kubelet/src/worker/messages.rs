@@ -1,4 +1,4 @@
-//! What a worker is told, and what its work reports.
+//! Messages to a pod worker, and the results of its jobs.
 
 use crate::pod::memory::Waiting;
 use crate::pod::view::{Instance, Sandbox};
@@ -7,64 +7,64 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use node_probes::{ProbeKind, ProbeReport};
 use std::sync::Arc;
 
-/// News for a worker.
+/// A message to a pod worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    /// The pod as it is wanted now.
+    /// The pod's desired state.
     Pod(Arc<Pod>),
-    /// The pod is no longer wanted here; its last state.
+    /// The pod was removed from its source; its last state.
     Removed(Arc<Pod>),
-    /// The runtime says that something changed; the container, where it is known that it ended.
+    /// The runtime reported a change; with the container's id if it is known to have exited.
     Changed(Option<String>),
-    /// Memory of this container ran out.
+    /// The container with this id ran out of memory.
     OutOfMemory(String),
-    /// Something that the pod's volumes or environment are made from changed.
+    /// An object that the pod's volumes or environment are made from changed.
     Refresh,
-    /// The mirror of a static pod was made: it has no status yet.
+    /// The mirror pod of a static pod was created: it has no status yet.
     Mirrored,
-    /// A container runs, its hook not yet.
+    /// A container runs; its postStart hook has not run yet.
     Started(Instance),
-    /// A probe of an instance has something to say.
+    /// Report of a container's probe.
     Probe { name: String, id: String, kind: ProbeKind, report: ProbeReport },
-    /// The pod must go: reason and message.
+    /// The pod is evicted: reason and message.
     Evict(String, String),
 }
 
-/// What ended.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// None: given up, because the pod ends.
+    /// None if the job was aborted because the pod terminates.
     Volumes(Option<Result<Volumes, String>>),
     Sandbox(Result<Sandbox, String>),
     SandboxStopped(Result<(), String>),
     Start {
         name: String,
-        /// What the container was made with.
+        /// Resources that the container was created with.
         resources: ResourceRequirements,
         result: Result<Instance, NotStarted>,
     },
     Kill {
         name: String,
-        /// False: the runtime failed, and the instance may still run.
+        /// False if the runtime failed; the container may still run.
         stopped: bool,
     },
-    /// A container has these resources now; None: the runtime failed.
+    /// Resources that a container has now; None if the runtime failed.
     Resize {
         name: String,
         resources: Option<ResourceRequirements>,
     },
-    /// Nothing that anybody waits for.
+    /// A job whose result changes nothing.
     Aside,
 }
 
-/// Why a container did not start.
+/// The reason why a container did not start.
 #[derive(Clone, Debug)]
 pub(crate) struct NotStarted {
     pub(crate) waiting: Waiting,
-    /// A pull was tried and failed.
+    /// An image pull was tried and failed.
     pub(crate) pulled: bool,
-    /// Kept from pulling by the back-off.
+    /// The pull was skipped because of the back-off.
     pub(crate) backed_off: bool,
-    /// The runtime has an instance all the same.
+    /// The runtime created the container before the start failed.
     pub(crate) made: bool,
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// What mounts are made from.
+/// The inputs of a container's mounts.
 pub(crate) struct MountSources<'a> {
     pub(crate) node: &'a Node,
     pub(crate) pod: &'a Pod,
@@ -26,9 +26,9 @@ pub(crate) struct MountSources<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) ips: &'a [String],
     pub(crate) attempt: u32,
-    /// Images of image volumes, by the volume's name.
+    /// Image ids of image volumes, by the volume's name.
     pub(crate) images: &'a BTreeMap<String, String>,
-    /// The runtime can make mounts read-only with all that is mounted beneath.
+    /// The runtime supports recursive read-only mounts.
     pub(crate) recursive: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     for (index, wanted) in container.volume_mounts.iter().flatten().enumerate() {
         all.push(of_volume(sources, index, wanted)?);
     }
-    // A mount within another comes after it.
+    // A mount within another must come after it.
     all.sort_by_key(|m| m.container_path.trim_end_matches('/').matches('/').count());
     let selinux_relabel = selinux_is_enabled();
     if !all.iter().any(|m| m.container_path.trim_end_matches('/') == HOSTS) {
@@ -81,7 +81,7 @@ fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> 
     let read_only = volume.read_only || wanted.read_only == Some(true);
     Ok(Mount {
         recursive_read_only: recursive_read_only(wanted, sources.recursive)?,
-        // Only what the kubelet made is the pod's alone and may get its label.
+        // Only directories that the kubelet created belong to the pod alone and may be relabelled.
         selinux_relabel: volume.own && selinux_is_enabled(),
         ..mount(&path, &inside, read_only, wanted.mount_propagation.as_deref())
     })
@@ -98,7 +98,7 @@ fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
     }
 }
 
-/// Whether any mount of the container asks to be read-only with what is mounted beneath.
+/// Returns whether any mount of the container asks to be recursively read-only.
 pub(crate) fn asks_recursive(container: &Container) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
     mounts.any(|m| matches!(m.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")))
@@ -123,7 +123,7 @@ fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, St
     }
 }
 
-/// All references must be known.
+/// Expands `$(NAME)`; an unknown name is an error here, unlike in commands.
 fn expanded(environment: &Environment, expression: &str) -> Result<String, String> {
     let unknown = std::cell::RefCell::new(None);
     let text = crate::make::expand::expand(expression, |name| {
@@ -148,12 +148,12 @@ fn hosts_file(node: &Node, pod: &Pod, ips: &[String]) -> Result<PathBuf, String>
     Ok(path)
 }
 
-/// A fresh file for each attempt, writable for whoever the container runs as.
+/// Creates an empty termination message file for the attempt, writable for any user.
 fn message_file(node: &Node, pod: &Pod, container: &Container, attempt: u32) -> Result<PathBuf, String> {
     let folder =
         pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("containers").join(&container.name);
     let path = folder.join(format!("{attempt:08x}"));
-    // What an earlier try left there may have been changed by the container.
+    // The container may have replaced the file of an earlier attempt.
     let _ = std::fs::remove_file(&path);
     write(&path, b"", 0o666)?;
     Ok(path)
@@ -173,7 +173,8 @@ fn write(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
     all().map_err(|e| format!("can't write {}: {e}", path.display()))
 }
 
-/// Whether a file holds exactly this. Containers write to these files, so never more than that is read.
+/// Returns whether a file holds exactly `data`. Containers write to these files, so never more than `data.len()`
+/// bytes are read.
 fn holds(path: &std::path::Path, data: &[u8]) -> bool {
     let Ok(mut file) = std::fs::File::open(path) else { return false };
     let mut found = vec![0; data.len()];
@@ -194,7 +195,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("etc-hosts");
         write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
-        // A sparse file of 1 TiB: reading it whole would end the test.
+        // A sparse file of 1 TiB: reading it whole would exhaust the memory.
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"127.0.0.1 localhost");

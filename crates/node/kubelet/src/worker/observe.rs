@@ -1,4 +1,4 @@
-//! Looking at what the runtime has of a pod.
+//! Reads the state of a pod's sandboxes and containers from the runtime.
 
 use crate::context::Node;
 use crate::make::sandbox::log_dir;
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Longest termination message.
+/// Maximum size of a termination message in bytes.
 const MESSAGE: u64 = 4096;
 const LOG_BYTES: usize = 2048;
 const LOG_LINES: usize = 80;
 
-/// Everything of the pod. What was known to have ended is not asked for again, unless it is in `doubted`.
+/// Reads everything of the pod. Containers known to have exited are not read again, unless listed in `doubted`.
 pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &BTreeSet<String>) -> Result<Observed> {
     let uid = pod.metadata.uid.as_deref();
     let (sandboxes, containers) = tokio::try_join!(node.runtime.sandboxes(uid), node.runtime.containers(uid))?;
@@ -38,7 +38,7 @@ pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &
     Ok(Observed::new(boxes, instances))
 }
 
-/// One container; None if it is gone.
+/// Reads one container; None if the runtime no longer has it.
 pub(crate) async fn instance(node: &Node, pod: &Pod, id: &str) -> Result<Option<Instance>> {
     let Some(status) = found(node.runtime.container_status(id).await)? else { return Ok(None) };
     let mut instance = Instance::of(status);
@@ -59,7 +59,7 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Path of an instance's log.
+/// Returns the path of a container's log.
 pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
     if instance.log_path.is_empty() {
         return log_dir(&node.settings, pod).join(crate::make::container::log_path(&instance.name, instance.attempt));
@@ -67,11 +67,12 @@ pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
     PathBuf::from(&instance.log_path)
 }
 
-/// The termination message: the file, or on a failure the end of the log where the container asks for that.
+/// Returns the termination message: the file, or after a failure the end of the log if the container has the policy
+/// FallbackToLogsOnError.
 fn last_words(instance: &Instance, log: &Path) -> String {
     let mut text = Vec::new();
     if let Some(file) = instance.message_path.as_ref().and_then(|p| open_plain(Path::new(p))) {
-        // What can't be read is no message.
+        // An unreadable file counts as an empty message.
         let _ = file.take(MESSAGE).read_to_end(&mut text);
     }
     let fall_back = instance.message_policy == "FallbackToLogsOnError" && instance.exit_code != 0;
@@ -81,7 +82,7 @@ fn last_words(instance: &Instance, log: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The container could have put anything in the file's place: only a plain file is read, and no link followed.
+/// Opens the file only if it is a plain file: the container may have replaced it by a link or a device.
 fn open_plain(path: &Path) -> Option<std::fs::File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -89,7 +90,7 @@ fn open_plain(path: &Path) -> Option<std::fs::File> {
     file.metadata().is_ok_and(|m| m.is_file()).then_some(file)
 }
 
-/// `containers`, `initContainers` or `ephemeralContainers`, for events.
+/// Returns `containers`, `initContainers` or `ephemeralContainers`, for events.
 pub(crate) fn list_of(pod: &Pod, name: &str) -> &'static str {
     match spec::find(pod, name).map(|(role, _)| role) {
         Some(spec::Role::App) | None => "containers",

@@ -1,4 +1,4 @@
-//! Takes in what came of jobs.
+//! Handles the results of jobs.
 
 use super::messages::{Done, NotStarted};
 use super::run::Worker;
@@ -9,11 +9,11 @@ use crate::pod::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use tokio::task::{self, JoinError};
 
-/// After a job that panicked: it would most likely do so again.
+/// Delay after a job that panicked: an immediate retry would most likely panic again.
 const PANICKED: Nanos = 10 * SECOND;
 
 impl Worker {
-    /// Takes in the end of a job. True when the runtime must be asked.
+    /// Handles the end of a job, a panic included; returns true if the runtime must be relisted.
     pub(super) fn take_in(&mut self, ended: Result<(task::Id, Done), JoinError>) -> bool {
         match ended {
             Ok((id, done)) => {
@@ -35,7 +35,7 @@ impl Worker {
         }
     }
 
-    /// Takes in a result. True when the runtime must be asked.
+    /// Handles a job's result; returns true if the runtime must be relisted.
     fn finish(&mut self, done: Done) -> bool {
         match done {
             Done::Volumes(result) => self.volumes_done(result),
@@ -85,7 +85,7 @@ impl Worker {
                 let again = now() + wait;
                 self.memory.volumes_not_before = again;
                 if self.memory.volumes_ready {
-                    // A refresh that failed: what is there stays, and is tried again.
+                    // A failed refresh keeps the present content and is retried.
                     self.volumes.refresh_at = jiff::Timestamp::from_nanosecond(i128::from(again)).ok();
                 }
             }
@@ -128,7 +128,7 @@ impl Worker {
         gone
     }
 
-    /// Of ended instances only the last one stays, for its log and its state.
+    /// Removes exited containers but the newest, which is kept for its log and status.
     fn drop_old(&mut self, name: &str) {
         for old in self.ended_instances(name).into_iter().skip(1) {
             if let Some(all) = self.observed.instances.get_mut(name) {
@@ -157,7 +157,7 @@ impl Worker {
             memory.not_before = memory.pull_until;
         }
         if e.made {
-            // The instance tells the story itself, and its end counts for the back-off.
+            // The created container reports the failure in its own status, and its exit counts for the back-off.
             memory.not_before = 0;
         }
         memory.waiting = if e.made { None } else { Some(e.waiting) };

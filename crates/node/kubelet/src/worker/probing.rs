@@ -26,12 +26,12 @@ impl CommandRunner for ContainerCommands {
     }
 }
 
-/// Tasks by instance and kind; they end with this.
+/// Probe tasks by container id and kind; dropping the guard stops the task.
 #[derive(Default)]
 pub(crate) struct Probes(HashMap<(String, ProbeKind), DropGuard>);
 
 impl Probes {
-    /// Starts a probe unless it was started before.
+    /// Starts a probe unless it is already running.
     pub(crate) fn ensure(
         &mut self,
         node: &Arc<Node>,
@@ -49,7 +49,7 @@ impl Probes {
             let stopped = stop.clone();
             node.tasks.spawn("probe", async move {
                 let report = |report| {
-                    // Nobody listens only when the pod is gone, and then this task is about to end.
+                    // Fails only if the worker has stopped, and then this task is about to be cancelled.
                     let _ = inbox.send(Message::Probe { name: name.clone(), id: id.clone(), kind, report });
                 };
                 tokio::select! {
@@ -61,7 +61,7 @@ impl Probes {
         });
     }
 
-    /// Ends probes that `wanted` does not want.
+    /// Stops the probes for which `wanted` returns false.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&str, ProbeKind) -> bool) {
         self.0.retain(|(id, kind), _| wanted(id, *kind));
     }

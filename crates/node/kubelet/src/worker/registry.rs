@@ -1,4 +1,4 @@
-//! The pods of this node, for whoever is not their worker.
+//! The registry of pod workers: how other parts of the kubelet find and notify them.
 
 use super::messages::Message;
 use crate::pod::view::Observed;
@@ -8,17 +8,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What a worker shows.
+/// A worker's published state.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) pod: Arc<Pod>,
     pub(crate) status: Arc<PodStatus>,
     pub(crate) observed: Arc<Observed>,
-    /// Admitted and not ended: it counts for the node's resources.
+    /// Admitted and not terminated: counts for the node's resources.
     pub(crate) active: bool,
-    /// From a manifest on this node. The pod's annotations don't prove it: clients of the API server may set them.
+    /// The pod comes from a manifest on this node. Its annotations don't prove that: API clients can set them.
     pub(crate) is_static: bool,
-    /// Somebody still wants it: it was not deleted, and its manifest is there.
+    /// Not deleted, and its manifest still exists.
     pub(crate) wanted: bool,
 }
 
@@ -27,14 +27,14 @@ struct Handle {
     shown: Arc<RwLock<Shown>>,
 }
 
-/// Ends of containers that no worker knew yet; more than these are left to the next listing.
+/// Limit of recorded exits of unknown containers; the next relist finds the others.
 const EARLY: usize = 1000;
 
-/// All workers by the pod's uid.
+/// All pod workers by the pod's uid.
 #[derive(Default)]
 pub(crate) struct Workers {
     all: Mutex<HashMap<String, Handle>>,
-    /// Containers that ended before their start was taken in.
+    /// Containers that exited before their worker had recorded their start.
     early: Mutex<HashSet<String>>,
     admission: Mutex<()>,
 }
@@ -48,7 +48,7 @@ impl Workers {
         self.all.lock().remove(uid);
     }
 
-    /// Tells a worker; false when there is none.
+    /// Sends a message to a worker; returns false if there is none.
     pub(crate) fn send(&self, uid: &str, message: Message) -> bool {
         self.all.lock().get(uid).is_some_and(|h| h.inbox.send(message).is_ok())
     }
@@ -65,13 +65,13 @@ impl Workers {
         self.all.lock().get(uid).map(|h| h.shown.read().clone())
     }
 
-    /// Whether another static pod of the same namespace and name is not cleaned up yet.
+    /// Returns whether another static pod of the same namespace and name is not cleaned up yet.
     pub(crate) fn has_namesake(&self, pod: &Pod) -> bool {
         let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
         self.all().iter().any(|s| s.is_static && s.pod.metadata.uid != pod.metadata.uid && name(&s.pod) == name(pod))
     }
 
-    /// A pod by namespace and name; the one that is not ending where there are two.
+    /// Finds a pod by namespace and name; prefers one that is not terminating.
     pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Shown> {
         let fits = |s: &Shown| {
             s.pod.metadata.namespace.as_deref() == Some(namespace) && s.pod.metadata.name.as_deref() == Some(name)
@@ -81,9 +81,10 @@ impl Workers {
         all.into_iter().next()
     }
 
-    /// Tells the worker of a container or sandbox that it changed, now or when the worker knows it.
+    /// Notifies the worker of a container or sandbox of a change, now or once the worker knows the id.
     pub(crate) fn changed(&self, id: &str) {
-        // First noted and then looked for: the worker shows first and then looks for notes, so one of the two finds it.
+        // Record first, look up second. The worker publishes first and reads the records second, so that one of the
+        // two always sees the exit.
         {
             let mut early = self.early.lock();
             if early.len() >= EARLY {
@@ -97,19 +98,19 @@ impl Workers {
         }
     }
 
-    /// Tells the worker of a container that its memory ran out.
+    /// Notifies the worker of a container that it ran out of memory.
     pub(crate) fn out_of_memory(&self, id: &str) {
         if let Some(uid) = self.owner(id) {
             self.send(&uid, Message::OutOfMemory(id.to_owned()));
         }
     }
 
-    /// Whether the container's end was noted before; asked once.
+    /// Returns whether an exit of the container was recorded, and removes the record.
     pub(crate) fn ended_early(&self, id: &str) -> bool {
         self.early.lock().remove(id)
     }
 
-    /// The pod of a container or sandbox.
+    /// Returns the uid of the pod that owns a container or sandbox.
     fn owner(&self, id: &str) -> Option<String> {
         let all = self.all.lock();
         all.iter()
@@ -120,13 +121,13 @@ impl Workers {
             .map(|(uid, _)| uid.clone())
     }
 
-    /// Returns the active pods but for `uid`.
+    /// Returns the active pods except `uid`.
     pub(crate) fn active_besides(&self, uid: &str) -> Vec<Arc<Pod>> {
         let other = |s: &Shown| s.active && s.pod.metadata.uid.as_deref() != Some(uid);
         self.all().into_iter().filter(other).map(|s| s.pod).collect()
     }
 
-    /// Admits pods one after the other: each decision counts the pods that were admitted before.
+    /// Serializes admission: each decision must count the pods admitted before it.
     pub(crate) fn admission(&self) -> MutexGuard<'_, ()> {
         self.admission.lock()
     }

@@ -1,4 +1,4 @@
-//! Resources that changed on a running pod.
+//! In-place resize: applies changed resources to running containers.
 
 use super::messages::Done;
 use super::run::Worker;
@@ -10,27 +10,27 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// After a resize that failed.
+/// Delay after a failed resize.
 const RETRY: Nanos = 10 * SECOND;
 
-/// What running containers have been given.
+/// Resources that were set on running containers.
 #[derive(Debug, Default)]
 pub(super) struct Resizes {
     applied: BTreeMap<String, ResourceRequirements>,
     busy: BTreeSet<String>,
-    /// A failed one is tried again then.
+    /// Time of the next try after a failure.
     pub(super) again: Option<Nanos>,
 }
 
 impl Resizes {
-    /// Notes what a container has now.
+    /// Records the resources that a container has now.
     pub(super) fn note(&mut self, name: String, resources: ResourceRequirements) {
         self.applied.insert(name, resources);
     }
 }
 
 impl Worker {
-    /// Gives running containers the settings that the spec has now.
+    /// Applies the spec's resources to running containers.
     pub(super) fn resize(&mut self) {
         self.resizes.again = None;
         self.memory.infeasible = self.infeasible();
@@ -79,14 +79,14 @@ impl Worker {
         match resources {
             Some(resources) => {
                 self.resizes.note(name, resources);
-                // The spec may have changed again meanwhile.
+                // The spec may have changed again during the call.
                 self.resize();
             }
             None => self.resizes.again = Some(now() + RETRY),
         }
     }
 
-    /// What the node could never give, even if it were empty.
+    /// Returns why the node can't ever satisfy the request, even without other pods.
     fn infeasible(&self) -> Option<String> {
         super::admit::requests(&self.pod).into_iter().find_map(|(name, asked)| {
             let has = self.node.allocatable.get(&name)?;
@@ -97,7 +97,7 @@ impl Worker {
     }
 }
 
-/// Whether the runtime says that an instance has these settings already.
+/// Returns whether the runtime reports these settings for a running container.
 fn has(running: &Instance, settings: &LinuxContainerResources) -> bool {
     let linux = running.resources.as_ref().and_then(|r| r.linux.as_ref());
     linux.is_some_and(|l| {
@@ -106,7 +106,7 @@ fn has(running: &Instance, settings: &LinuxContainerResources) -> bool {
     })
 }
 
-/// Whether a resource changed whose policy is to restart the container.
+/// Returns whether a resource changed whose resize policy is RestartContainer.
 fn needs_restart(container: &Container, before: &ResourceRequirements, wanted: &ResourceRequirements) -> bool {
     let mut restarting = container.resize_policy.iter().flatten().filter(|p| p.restart_policy == "RestartContainer");
     let amounts = |r: &ResourceRequirements, name: &str| {

@@ -1,4 +1,4 @@
-//! The worker's loop.
+//! The pod worker's loop.
 
 use super::admit::Refusal;
 use super::messages::{Done, Message};
@@ -24,19 +24,19 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{self, JoinSet};
 
-/// How often an exit that was announced is looked for before it is left to the next listing.
+/// Number of relists for an announced exit; after these it is left to the next periodic relist.
 const LOOKS: u32 = 10;
-/// What the runtime says of a container that was ended for its memory.
+/// Reason that the runtime reports for a container killed by the OOM killer.
 const OUT_OF_MEMORY: &str = "OOMKilled";
-/// Before the second look; doubled for each further one.
+/// Delay before the second relist; doubled for each further one.
 const NEXT_LOOK: Nanos = SECOND / 50;
 
-/// One pod.
+/// The task that runs one pod.
 pub(crate) struct Worker {
     pub(super) node: Arc<Node>,
     pub(super) pod: Arc<Pod>,
     pub(super) uid: String,
-    /// From a manifest on this node.
+    /// The pod comes from a manifest on this node.
     pub(super) is_static: bool,
     pub(super) observed: Observed,
     pub(super) memory: Memory,
@@ -50,29 +50,29 @@ pub(crate) struct Worker {
     pub(super) told: PodStatus,
     pub(super) shown: Arc<RwLock<Shown>>,
     pub(super) first_seen: Nanos,
-    /// Failures in a row of volumes and of the sandbox.
+    /// Consecutive failures: of the volumes (`.0`) and of the sandbox (`.1`).
     pub(super) failures: (u32, u32),
-    /// Ended through the API or by the manifest's removal: to be cleaned up when it has ended.
+    /// Deletion was requested through the API or the manifest was removed: clean up once the pod has terminated.
     pub(super) goes: bool,
-    /// The API server has forgotten it.
+    /// The pod object was removed from the API server.
     pub(super) forgotten: bool,
-    /// The API's status is final and stays as it is.
+    /// The status in the API is final (Succeeded or Failed) and must not change.
     pub(super) frozen: bool,
-    /// Cancelled when the pod's end begins: starts that still wait for an image or a hook are given up.
+    /// Cancelled when termination begins: aborts starts that still wait for an image pull or a hook.
     pub(super) over: CancellationToken,
     pub(super) wake: Option<Nanos>,
     pub(super) looks: BTreeMap<String, u32>,
-    /// Containers out of memory: the runtime may tell that they ended before it knows why.
+    /// Containers reported out of memory. The runtime may report their exit before it knows the reason.
     pub(super) starved: BTreeSet<String>,
     pub(super) backoffs_told: BTreeSet<String>,
     pub(super) resizes: Resizes,
-    /// Something changed while the volumes were being made: they are made once more.
+    /// An input changed while the volumes were being set up, so they are set up once more.
     pub(super) stale: bool,
-    /// The work of jobs under way, for the case that one panics.
+    /// The work of each running job, to find it again if the job panics.
     pub(super) works: HashMap<task::Id, Work>,
 }
 
-/// Starts a pod's worker.
+/// Starts the pod worker.
 pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let (sender, inbox) = unbounded_channel();
@@ -81,7 +81,8 @@ pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
         pod: pod.clone(),
         status: Arc::new(told.clone()),
         observed: Arc::default(),
-        // A pod of an earlier life of the kubelet was admitted then; a new one counts from its admission on.
+        // A pod with a start time was admitted by an earlier run of the kubelet; a new one counts once it is
+        // admitted.
         active: told.start_time.is_some() && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
         is_static,
         wanted: true,
@@ -151,11 +152,11 @@ impl Worker {
         self.clean_up().await;
     }
 
-    /// What is there already, and whether the pod may run at all.
+    /// Reads the pod's existing containers from the runtime, and admits or rejects the pod.
     async fn begin(&mut self) {
-        // A new pod has nothing at the runtime: it need not be asked.
+        // A new pod has nothing in the runtime yet, so the relist is skipped.
         if self.told.start_time.is_some() || self.is_static {
-            // Nothing may be made before it is known what there is.
+            // Nothing may be created before the existing containers are known: they would be created twice.
             while !self.look().await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -172,13 +173,13 @@ impl Worker {
             self.end(Cause::Failed { reason: refusal.reason, message: refusal.message }, 0);
         } else {
             self.shown.write().active = true;
-            // A change that was made while no kubelet ran.
+            // Applies a resize that was requested while no kubelet ran.
             self.resize();
         }
         self.wanted();
     }
 
-    /// Decides whether the node takes the pod, and counts it from then on.
+    /// Runs the node's admission; from then on an admitted pod counts for the node's resources.
     fn admit(&self) -> Option<Refusal> {
         let _turn = self.node.workers.admission();
         let refusal = super::admit(&self.node, &self.pod);
@@ -186,7 +187,7 @@ impl Worker {
         refusal
     }
 
-    /// Until the next time something is due.
+    /// Returns the time until the next deadline.
     fn sleep(&self) -> Duration {
         let refresh = self.volumes.refresh_at.and_then(|t| i64::try_from(t.as_nanosecond()).ok());
         let due = [self.wake, refresh, self.deadline(), self.resizes.again].into_iter().flatten().min();
@@ -194,7 +195,7 @@ impl Worker {
         Duration::from_nanos(u64::try_from(wait).unwrap_or_default()).max(Duration::from_millis(1))
     }
 
-    /// When activeDeadlineSeconds is over.
+    /// Returns the time at which activeDeadlineSeconds expires.
     fn deadline(&self) -> Option<Nanos> {
         if self.memory.ending.is_some() {
             return None;
@@ -222,7 +223,7 @@ impl Worker {
         !self.looks.is_empty()
     }
 
-    /// Plans, starts the work, tells the status.
+    /// Computes the next actions, starts them and updates the status.
     fn step(&mut self) {
         self.wake = self.looks.values().map(|looks| now() + (NEXT_LOOK << (*looks).min(6))).min();
         self.replace_changed();
@@ -251,7 +252,7 @@ impl Worker {
         Addresses { pod_ips, host_ips }
     }
 
-    /// Computes the status and hands it on if it is new.
+    /// Computes the status, and sends it to the status writer if it changed.
     pub(super) fn say(&mut self) {
         let facts = Facts { pod: &self.pod, observed: &self.observed, memory: &self.memory, now: now() };
         let around = Surroundings {
@@ -274,12 +275,12 @@ impl Worker {
         drop(shown);
         let running = self.observed.all().filter(|i| i.running());
         for id in running.filter(|i| self.node.workers.ended_early(&i.id)).map(|i| i.id.clone()).collect::<Vec<_>>() {
-            // The worker's own inbox: it lives as long as the worker.
+            // Can't fail: the receiver is the worker's own inbox.
             let _ = self.sender.send(Message::Changed(Some(id)));
         }
     }
 
-    /// Asks the runtime for everything of the pod; false when it does not answer.
+    /// Relists the pod's sandboxes and containers; returns false if the runtime does not respond.
     async fn look(&mut self) -> bool {
         match super::observe::observe(&self.node, &self.pod, &self.observed, &self.starved).await {
             Ok(observed) => self.observed = observed,
@@ -300,7 +301,7 @@ impl Worker {
         true
     }
 
-    /// Instances that this worker did not start itself: those of an earlier life of the kubelet.
+    /// Recovers containers that this worker did not start: those of an earlier run of the kubelet.
     fn adopt(&mut self) {
         for (_, name) in spec::names(&self.pod) {
             let Some(latest) = self.observed.latest(&name) else { continue };
@@ -320,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// Begins the pod's end, or shortens what is left of it; `grace` in seconds.
+    /// Begins the pod's termination, or shortens the remaining grace period; `grace` in seconds.
     pub(super) fn end(&mut self, cause: Cause, grace: i64) {
         self.over.cancel();
         let deadline = if grace <= 0 { 0 } else { now() + grace * SECOND };
@@ -334,7 +335,7 @@ impl Worker {
         }
     }
 
-    /// What the pod object asks for beside its spec.
+    /// Begins termination if the pod's deletion was requested.
     fn wanted(&mut self) {
         if self.pod.metadata.deletion_timestamp.is_some() {
             self.goes = true;
@@ -343,7 +344,7 @@ impl Worker {
         }
     }
 
-    /// True when the runtime must be asked.
+    /// Handles a message; returns true if the runtime must be relisted.
     fn take(&mut self, message: Message) -> bool {
         match message {
             Message::Pod(pod) => self.update(pod),
@@ -391,7 +392,7 @@ impl Worker {
         }
     }
 
-    /// The memory of a container whose instance is `id`.
+    /// Returns the memory of the container `name` if it is about the CRI container `id`.
     pub(super) fn memory_of(&mut self, name: &str, id: &str) -> Option<&mut ContainerMemory> {
         self.memory.containers.get_mut(name).filter(|m| m.instance == id)
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Everything a start needs.
+/// The inputs of a container's start.
 pub(crate) struct Start {
     pub(crate) node: Arc<Node>,
     pub(crate) pod: Arc<Pod>,
@@ -34,13 +34,13 @@ pub(crate) struct Start {
     pub(crate) sandbox_attempt: u32,
     pub(crate) addresses: Addresses,
     pub(crate) volumes: Volumes,
-    /// Seconds for which pulls are still backed off.
+    /// Remaining seconds of the pull's back-off.
     pub(crate) back_off: Option<i64>,
-    /// The instance whose processes an ephemeral container shares.
+    /// CRI container whose process namespace an ephemeral container shares.
     pub(crate) target: Option<String>,
     pub(crate) inbox: UnboundedSender<Message>,
     pub(crate) is_static: bool,
-    /// The pod is to end: nothing long is begun or waited for.
+    /// Cancelled when the pod terminates: aborts pulls and hooks.
     pub(crate) over: CancellationToken,
 }
 
@@ -50,7 +50,7 @@ fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
 }
 
 impl Start {
-    /// Does it; the running instance.
+    /// Starts the container and returns its status once it runs.
     pub(crate) async fn run(self) -> Result<Instance, NotStarted> {
         let Some((_, container)) = spec::find(&self.pod, &self.name) else {
             return Err(failed("CreateContainerConfigError", "the container is no longer in the spec"));
@@ -76,7 +76,7 @@ impl Start {
         Ok(running)
     }
 
-    /// Has the container's image on the node.
+    /// Pulls the container's image if its policy says so.
     async fn image(&self, container: &Container, about: &ObjectReference) -> Result<Image, NotStarted> {
         let image = tokio::select! {
             () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
@@ -91,7 +91,7 @@ impl Start {
         })
     }
 
-    /// Has the images of the container's image volumes on the node; their ids by the volume's name.
+    /// Pulls the images of the container's image volumes; returns their ids by volume name.
     async fn volume_images(
         &self,
         container: &Container,
@@ -160,7 +160,7 @@ impl Start {
         made.map_err(|e| failed("CreateContainerError", e.to_string()))
     }
 
-    /// Whether the runtime can make mounts read-only with all mounts beneath them; asked only where it matters.
+    /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a mount needs it.
     async fn recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
         if !asks_recursive(spec) {
             return Ok(false);
@@ -194,7 +194,7 @@ impl Start {
         running: &Instance,
     ) -> Result<(), NotStarted> {
         let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
-        // Nobody listens only when the pod is gone.
+        // Fails only if the worker has stopped.
         let _ = self.inbox.send(Message::Started(running.clone()));
         let ip = self.addresses.pod_ips.first().map(String::as_str).unwrap_or_default();
         let handler = handler_of_lifecycle(hook, spec, ip);
@@ -217,7 +217,7 @@ impl Start {
     }
 }
 
-/// Hooks have no limit of their own but for requests.
+/// Returns the time limit of a hook: 30 s for HTTP and TCP; exec hooks have none of their own.
 pub(crate) fn hook_limit(handler: &node_probes::Handler) -> Duration {
     match handler {
         node_probes::Handler::Exec(_) => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Writing a pod's status: only the newest, one write at a time, again until it is there.
+//! The status writer: writes only the newest status, one write at a time, and retries until it is written.
 
 use crate::context::Node;
 use crate::pod::spec;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The worker's end.
+/// The worker's handle to its status writer.
 pub(crate) struct Teller {
     newest: watch::Sender<(u64, Option<PodStatus>)>,
     written: watch::Receiver<u64>,
 }
 
 impl Teller {
-    /// Starts the writer of a pod's status.
+    /// Starts the status writer of a pod.
     pub(crate) fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, is_static: bool) -> Self {
         let (newest, wanted) = watch::channel((0, None));
         let (done, written) = watch::channel(0);
@@ -37,7 +37,7 @@ impl Teller {
         Teller { newest, written }
     }
 
-    /// Hands on a status.
+    /// Queues a status for writing; it replaces one that is still queued.
     pub(crate) fn tell(&self, status: PodStatus) {
         self.newest.send_modify(|(number, newest)| {
             *number += 1;
@@ -45,7 +45,7 @@ impl Teller {
         });
     }
 
-    /// Waits until the newest status is written, or the writer gave up.
+    /// Waits up to `limit` until the newest status is written or the writer has stopped.
     pub(crate) async fn flush(&mut self, limit: Duration) {
         let number = self.newest.borrow().0;
         let written = self.written.wait_for(|n| *n >= number);
@@ -66,10 +66,10 @@ struct Writer {
     is_static: bool,
 }
 
-/// What a write came to.
+/// The result of a write.
 enum Outcome {
     Written,
-    /// There is nothing to write to any more.
+    /// The object no longer exists or has another uid.
     Gone,
     Again,
 }
@@ -101,7 +101,7 @@ impl Writer {
                         continue;
                     }
                 }
-                // Only whoever flushes listens.
+                // Has a receiver only while `flush` waits.
                 let _ = done.send(number);
                 break;
             }
@@ -114,7 +114,7 @@ impl Writer {
         match api.patch_status(&self.name, &Patch::Strategic(body)).await {
             Ok(_) => Outcome::Written,
             Err(e) if e.is_not_found() || e.is_conflict() => Outcome::Gone,
-            // A patch that names another uid than the object's is refused as invalid.
+            // The API server rejects a patch with another uid than the object's as invalid.
             Err(e) if e.is_invalid() && self.replaced(&api).await => Outcome::Gone,
             Err(e) => {
                 tracing::warn!(pod = self.full_name, error = %e, "the pod's status can't be written; trying again");
@@ -123,7 +123,8 @@ impl Writer {
         }
     }
 
-    /// What this node may not even read is another pod, not yet bound to it.
+    /// Returns whether another pod has this name now. If the read is forbidden, that pod is not bound to this node:
+    /// the Node authorizer lets the kubelet read only its own.
     async fn replaced(&self, api: &Api<Pod>) -> bool {
         match api.get_opt(&self.name).await {
             Ok(found) => is_replaced(self.uid.as_deref(), found.as_ref()),
@@ -132,14 +133,14 @@ impl Writer {
     }
 }
 
-/// Whether the name stands for another pod by now, or for none.
+/// Returns whether the name belongs to another pod now, or to none.
 fn is_replaced(uid: Option<&str>, found: Option<&Pod>) -> bool {
     uid.is_some() && found.and_then(|pod| pod.metadata.uid.as_deref()) != uid
 }
 
-/// The change as a strategic merge patch: conditions of others stay, everything of ours is as it is now.
+/// Returns the change as a strategic merge patch, which keeps conditions of other owners.
 fn patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
-    // A status is data of ours and always has a JSON form.
+    // Serializing our own typed status can't fail.
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(map) = body.as_object_mut() {
         for key in ["reason", "message", "podIP", "startTime"] {

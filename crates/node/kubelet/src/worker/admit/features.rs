@@ -1,5 +1,5 @@
-//! Finds what a pod asks for that this node can't give. Such a pod is refused: running it without would be a promise
-//! broken in silence, and for the security settings a hole.
+//! Rejects pods that need a feature which this node lacks. Running such a pod without it would fail in silence, and
+//! for security settings open a hole.
 
 use super::Refusal;
 use crate::context::Features;
@@ -7,10 +7,10 @@ use crate::make::apparmor;
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// Upstream's reason for features that a node does not have.
+/// Upstream's reason for an unsupported feature.
 const UNSUPPORTED: &str = "PodFeatureUnsupported";
 
-/// Returns why the pod can't run on a node with these features, if it can't.
+/// Returns why the pod can't run on a node with these features; None if it can.
 pub(crate) fn refuse(pod: &Pod, features: &Features) -> Option<Refusal> {
     let missing = of_security(pod).or_else(|| of_volumes(pod)).or_else(|| of_containers(pod));
     missing
@@ -30,7 +30,7 @@ fn of_security(pod: &Pod) -> Option<&'static str> {
     if spec::spec(pod).host_users == Some(false) {
         return Some("user namespaces (hostUsers: false)");
     }
-    // /proc of a container that shares the node's user namespace is a way to root on the node.
+    // An unmasked /proc in the node's user namespace gives the container root on the node.
     let unmasked = |c: &Container| {
         let context = c.security_context.as_ref();
         context.is_some_and(|s| s.proc_mount.as_deref() == Some("Unmasked") && s.privileged != Some(true))

@@ -4,11 +4,11 @@ use crate::pod::spec::{self, Role};
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use std::sync::Arc;
 
-/// Upstream's words.
+/// Upstream's message.
 pub(crate) const MESSAGE: &str = "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the \
                                   requested pod ports";
 
-/// Whether a host port of the pod is taken by one of the others.
+/// Returns whether another pod uses one of the pod's host ports.
 pub(crate) fn conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
     let taken: Vec<&ContainerPort> = others.iter().flat_map(|other| host_ports(other)).collect();
     host_ports(pod).any(|wanted| taken.iter().any(|port| meet(wanted, port)))
