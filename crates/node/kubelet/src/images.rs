@@ -77,6 +77,7 @@ pub(crate) async fn ensure(
         return Err(refuse("InvalidImageName", message, false));
     };
     let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+    // Events and reasons are upstream's, in upstream's order: present image, policy Never, back-off, pull.
     let present = node.runtime.image_status(&image).await.unwrap_or_default();
     if let (Some(found), true) = (&present, policy != "Always") {
         node.recorder.normal(
