@@ -1,4 +1,4 @@
-//! One try of a handler.
+//! Runs one check of a handler.
 
 use crate::spec::Handler;
 use crate::thresholds::Health;
@@ -6,19 +6,19 @@ use async_trait::async_trait;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Runs commands inside the container that is asked.
+/// Runs commands inside the probed container.
 #[async_trait]
 pub trait CommandRunner: Send + Sync {
-    /// Exit code and output; an error's text and whether it was the time limit.
+    /// Returns exit code and output, or an error's text and whether the timeout expired.
     async fn run(&self, command: &[String], timeout: Duration) -> Result<(i32, Vec<u8>), (String, bool)>;
 }
 
-/// What a try gave.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// An answer, with its words.
+    /// A result, with a message.
     Answer(Health, String),
-    /// None could be had, for reasons that are not the container's.
+    /// No result, for reasons outside the container.
     Unknown(String),
 }
 
@@ -32,7 +32,7 @@ impl Outcome {
     }
 }
 
-/// Tries `handler` once within `timeout`.
+/// Runs `handler` once within `timeout`.
 pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRunner) -> Outcome {
     match handler {
         Handler::Exec(command) => exec(command, timeout, runner).await,
@@ -60,7 +60,7 @@ async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner)
     }
 }
 
-/// Output of a command is kept short in messages.
+/// Truncates the output of a command for messages.
 fn words(output: &[u8]) -> String {
     const LIMIT: usize = 10 * 1024;
     String::from_utf8_lossy(output.get(..LIMIT).unwrap_or(output)).into_owned()

@@ -1,4 +1,4 @@
-//! gRPC's health checking protocol (grpc.health.v1), one unary call.
+//! gRPC health checks (grpc.health.v1): one unary call.
 
 use crate::check::Outcome;
 use std::time::Duration;

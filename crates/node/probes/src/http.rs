@@ -14,7 +14,7 @@ use url::Url;
 const REDIRECTS: usize = 10;
 const BODY: usize = 10 * 1024;
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpAnswer {
     /// Status code.
@@ -26,7 +26,7 @@ pub struct HttpAnswer {
 /// GETs `url` within `timeout`.
 ///
 /// # Errors
-/// Why no answer was had, as text for an event.
+/// The reason why there is no response, as text for an event.
 pub async fn http_get(url: &str, headers: &[(String, String)], timeout: Duration) -> Result<HttpAnswer, String> {
     let all = follow(url, headers);
     tokio::time::timeout(timeout, all)
@@ -41,7 +41,7 @@ async fn follow(url: &str, headers: &[(String, String)]) -> Result<HttpAnswer, S
         let next = location.filter(|_| (300..400).contains(&answer.status)).and_then(|l| url.join(&l).ok());
         match next {
             Some(next) if next.host_str() == url.host_str() => url = next,
-            // To another host: the container answered, and whoever is there is not asked.
+            // A redirect to another host counts as the container's response and is not followed.
             _ => return Ok(answer),
         }
     }
@@ -70,7 +70,7 @@ where
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| e.to_string())?;
-    // The connection is driven for as long as the answer is read; an error of it shows there.
+    // Drives the connection while the response is read; a connection error shows up in the response.
     let driver = async {
         let _ = connection.await;
         std::future::pending::<()>().await;
@@ -102,7 +102,7 @@ fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            // Only one Host may be sent; of all others several are fine.
+            // Host may occur only once; other headers may repeat.
             if name == HOST {
                 map.insert(name, value)
             } else {
@@ -121,7 +121,7 @@ fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
             map.insert(name, value);
         }
     }
-    // An empty value takes the default away.
+    // An empty value removes the default header.
     for name in [USER_AGENT, ACCEPT] {
         if map.get(&name).is_some_and(HeaderValue::is_empty) {
             map.remove(&name);

@@ -1,7 +1,7 @@
-//! Probes: asking a container how it is (exec, http, tcp, grpc), and what follows from the answers over time.
+//! Probes: checks of a container (exec, http, tcp, grpc), and the thresholds that turn results into a state.
 //!
-//! Invariant: nothing is concluded from one answer that the thresholds don't allow; an answer that could not be had for
-//! reasons of the node's own concludes nothing.
+//! Invariant: a state changes only if its threshold is reached. A check without a result, for reasons of the node's
+//! own, changes nothing.
 
 mod check;
 mod grpc;

@@ -1,22 +1,22 @@
-//! Probes with everything resolved: named ports, defaults, where to connect.
+//! Resolved probes: named ports, defaults, address.
 
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::time::Duration;
 
-/// What a probe decides.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
-    /// Whether the container has started; the others wait for it.
+    /// The container has started; the other probes wait for it.
     Startup,
-    /// Whether the container must be started again.
+    /// The container must be restarted if it fails.
     Liveness,
-    /// Whether the container takes traffic.
+    /// The container receives traffic.
     Readiness,
 }
 
 impl ProbeKind {
-    /// The word in events.
+    /// Returns the kind's name in events.
     pub fn as_str(self) -> &'static str {
         match self {
             ProbeKind::Startup => "Startup",
@@ -26,10 +26,10 @@ impl ProbeKind {
     }
 }
 
-/// How a container is asked.
+/// A check of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handler {
-    /// A command inside it.
+    /// A command inside the container.
     Exec(Vec<String>),
     /// An HTTP request.
     Http {
@@ -51,31 +51,31 @@ pub enum Handler {
         host: String,
         /// Port.
         port: u16,
-        /// Service to ask for.
+        /// Service name in the health request.
         service: String,
     },
-    /// Lifecycle hooks only: wait.
+    /// A wait; lifecycle hooks only.
     Sleep(Duration),
-    /// A handler that can't be used: why.
+    /// A handler that can't be used, with the reason.
     Invalid(String),
 }
 
-/// A probe ready to run.
+/// A resolved probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// What it decides.
+    /// Kind of the probe.
     pub kind: ProbeKind,
-    /// How to ask.
+    /// The check.
     pub handler: Handler,
-    /// Wait after the container's start.
+    /// Delay after the container's start.
     pub initial_delay: Duration,
-    /// Time between two tries.
+    /// Interval between two checks.
     pub period: Duration,
-    /// Limit of one try.
+    /// Timeout of one check.
     pub timeout: Duration,
-    /// Good answers in a row that are needed.
+    /// Consecutive successes that make the state healthy.
     pub success_threshold: u32,
-    /// Bad answers in a row that are needed.
+    /// Consecutive failures that make the state unhealthy.
     pub failure_threshold: u32,
 }
 
@@ -123,7 +123,7 @@ fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handl
     Handler::Invalid("the probe has no handler".into())
 }
 
-/// The handler of a postStart or preStop hook.
+/// Resolves the handler of a postStart or preStop hook.
 pub fn handler_of_lifecycle(hook: &LifecycleHandler, container: &Container, pod_ip: &str) -> Handler {
     if let Some(exec) = &hook.exec {
         return Handler::Exec(exec.command.clone().unwrap_or_default());

@@ -1,15 +1,15 @@
-//! From single answers to a verdict.
+//! Success and failure thresholds.
 
-/// A verdict.
+/// The state of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Good.
+    /// The success threshold was reached.
     Healthy,
-    /// Bad.
+    /// The failure threshold was reached.
     Unhealthy,
 }
 
-/// Counts equal answers in a row.
+/// Counts consecutive equal results.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
     success: u32,
@@ -19,12 +19,12 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Verdicts change after that many equal answers in a row.
+    /// Creates a counter with thresholds of consecutive equal results.
     pub fn new(success: u32, failure: u32) -> Self {
         Thresholds { success, failure, last: None, run: 0 }
     }
 
-    /// Takes an answer; the verdict if there are enough of its like in a row.
+    /// Records a result; returns the state if its threshold is reached.
     pub fn observe(&mut self, answer: Health) -> Option<Health> {
         self.run = if self.last == Some(answer) { self.run.saturating_add(1) } else { 1 };
         self.last = Some(answer);

@@ -1,4 +1,4 @@
-//! One probe of one container instance, from its start to its end.
+//! One probe of one container, from its start to its end.
 
 use crate::check::{CommandRunner, Outcome, check};
 use crate::spec::{ProbeKind, ProbeSpec};
@@ -6,19 +6,19 @@ use crate::thresholds::{Health, Thresholds};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// What a probe has to say.
+/// A report of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeReport {
-    /// A single bad answer, for an event.
+    /// A failed check, for an event.
     Failed(String),
-    /// A single try without an answer, for an event.
+    /// A check without a result, for an event.
     Errored(String),
-    /// The verdict changed, or came for the first time.
+    /// The state changed or was reached for the first time.
     Verdict(Health, String),
 }
 
-/// Asks again and again until the verdict makes it needless (startup: any; liveness: unhealthy). `age` is how long the
-/// container runs already. Ends early when dropped.
+/// Checks periodically until the result is final (startup: any; liveness: unhealthy). `age` is the time since the
+/// container's start. Stops when dropped.
 pub async fn run<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRunner, mut report: F)
 where
     F: FnMut(ProbeReport) + Send,
