@@ -1,4 +1,4 @@
-//! Calls to the runtime service. One HTTP/2 connection, made when first needed and again when it broke.
+//! Client of CRI's runtime service. It uses one HTTP/2 connection, opened on first use and again after it broke.
 
 use crate::error::{Result, RuntimeError};
 use crate::v1::image_service_client::ImageServiceClient;
@@ -11,18 +11,18 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
 const SHORT: Duration = Duration::from_secs(120);
-/// A sandbox waits for CNI; upstream's limit for its creation is twice the usual one.
+/// Timeout of calls that wait for CNI: upstream's limit for creating a sandbox is twice the usual one.
 const LONG: Duration = Duration::from_secs(240);
 const MESSAGE: usize = 16 * 1024 * 1024;
 
-/// A handle on the runtime; cheap to clone.
+/// A client of the runtime; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     pub(crate) channel: Channel,
     socket: PathBuf,
 }
 
-/// What a command run in a container left.
+/// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
     /// Exit code.
@@ -32,7 +32,7 @@ pub struct ExecOutput {
 }
 
 impl Runtime {
-    /// A handle for `unix:///path/to.sock` (or a bare path). Nothing is connected yet.
+    /// Creates a client for `unix:///path/to.sock` (or a bare path); connects on first use.
     ///
     /// # Errors
     /// The endpoint is no Unix socket.
@@ -54,7 +54,7 @@ impl Runtime {
         Ok(Runtime { channel: endpoint.connect_with_connector_lazy(connector), socket })
     }
 
-    /// The socket's path.
+    /// Returns the socket's path.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -67,51 +67,51 @@ impl Runtime {
         ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
     }
 
-    /// Name and version of the runtime.
+    /// Returns name and version of the runtime.
     pub async fn version(&self) -> Result<VersionResponse> {
         let request = limited(VersionRequest { version: "v1".into() }, Duration::from_secs(5));
         Ok(self.runtime().version(request).await?.into_inner())
     }
 
-    /// Whether the runtime and its network are ready, and what its handlers can do.
+    /// Returns whether runtime and network are ready, and the features of the handlers.
     pub async fn status(&self) -> Result<StatusResponse> {
         let request = limited(StatusRequest { verbose: false }, Duration::from_secs(10));
         Ok(self.runtime().status(request).await?.into_inner())
     }
 
-    /// Makes and starts a pod's sandbox; its id.
+    /// Creates and starts a pod's sandbox; returns its id.
     pub async fn run_sandbox(&self, config: PodSandboxConfig, handler: String) -> Result<String> {
         let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler };
         Ok(self.runtime().run_pod_sandbox(limited(request, LONG)).await?.into_inner().pod_sandbox_id)
     }
 
-    /// Stops a sandbox and frees its network; done already is no error.
+    /// Stops a sandbox and releases its network; succeeds if it is already stopped.
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         gone_is_done(self.runtime().stop_pod_sandbox(limited(request, LONG)).await)
     }
 
-    /// Removes a sandbox and its containers; done already is no error.
+    /// Removes a sandbox and its containers; succeeds if it is already removed.
     pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         gone_is_done(self.runtime().remove_pod_sandbox(limited(request, SHORT)).await)
     }
 
-    /// All sandboxes, or those of one pod.
+    /// Lists all sandboxes, or those of one pod.
     pub async fn sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<PodSandbox>> {
         let filter = PodSandboxFilter { label_selector: selector(pod_uid), ..Default::default() };
         let request = limited(ListPodSandboxRequest { filter: Some(filter) }, SHORT);
         Ok(self.runtime().list_pod_sandbox(request).await?.into_inner().items)
     }
 
-    /// A sandbox in full.
+    /// Returns a sandbox's full status.
     pub async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
         let answer = self.runtime().pod_sandbox_status(limited(request, SHORT)).await?.into_inner();
         Ok(answer.status.unwrap_or_default())
     }
 
-    /// Makes a container; its id.
+    /// Creates a container; returns its id.
     pub async fn create_container(
         &self,
         sandbox: &str,
@@ -133,27 +133,27 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends the stop signal, and after `grace` the kill signal; returns when the container ended.
+    /// Sends the stop signal, and after `grace` the kill signal; returns when the container has exited.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
         let request = StopContainerRequest { container_id: id.to_owned(), timeout };
         gone_is_done(self.runtime().stop_container(limited(request, grace + SHORT)).await)
     }
 
-    /// Removes a container; done already is no error.
+    /// Removes a container; succeeds if it is already removed.
     pub async fn remove_container(&self, id: &str) -> Result<()> {
         let request = RemoveContainerRequest { container_id: id.to_owned() };
         gone_is_done(self.runtime().remove_container(limited(request, SHORT)).await)
     }
 
-    /// All containers, or those of one pod.
+    /// Lists all containers, or those of one pod.
     pub async fn containers(&self, pod_uid: Option<&str>) -> Result<Vec<Container>> {
         let filter = ContainerFilter { label_selector: selector(pod_uid), ..Default::default() };
         let request = limited(ListContainersRequest { filter: Some(filter) }, SHORT);
         Ok(self.runtime().list_containers(request).await?.into_inner().containers)
     }
 
-    /// A container in full.
+    /// Returns a container's full status.
     pub async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let answer = self.runtime().container_status(limited(request, SHORT)).await?.into_inner();
@@ -168,20 +168,20 @@ impl Runtime {
         Ok(())
     }
 
-    /// Tells the runtime that a log file was moved away.
+    /// Notifies the runtime that a log file was rotated.
     pub async fn reopen_log(&self, id: &str) -> Result<()> {
         let request = ReopenContainerLogRequest { container_id: id.to_owned() };
         self.runtime().reopen_container_log(limited(request, SHORT)).await?;
         Ok(())
     }
 
-    /// Runs a command to its end; zero `timeout` waits without limit.
+    /// Runs a command to completion; a zero `timeout` waits without limit.
     pub async fn exec_sync(&self, id: &str, command: &[String], timeout: Duration) -> Result<ExecOutput> {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request = ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
         let mut request = tonic::Request::new(request);
         if !timeout.is_zero() {
-            // The runtime's own limit comes first; this one is for a runtime that hangs.
+            // The runtime enforces `timeout`; this longer deadline covers a runtime that hangs.
             request.set_timeout(timeout + Duration::from_secs(15));
         }
         let answer = self.runtime().exec_sync(request).await?.into_inner();
@@ -190,23 +190,23 @@ impl Runtime {
         Ok(ExecOutput { code: answer.exit_code, output })
     }
 
-    /// URL of the runtime's streaming server for a command.
+    /// Returns the runtime's streaming URL for a command.
     pub async fn exec(&self, request: ExecRequest) -> Result<String> {
         Ok(self.runtime().exec(limited(request, SHORT)).await?.into_inner().url)
     }
 
-    /// URL of the runtime's streaming server for a container's main process.
+    /// Returns the runtime's streaming URL for a container's main process.
     pub async fn attach(&self, request: AttachRequest) -> Result<String> {
         Ok(self.runtime().attach(limited(request, SHORT)).await?.into_inner().url)
     }
 
-    /// URL of the runtime's streaming server for ports of a pod.
+    /// Returns the runtime's streaming URL for ports of a pod.
     pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String> {
         let request = PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
         Ok(self.runtime().port_forward(limited(request, SHORT)).await?.into_inner().url)
     }
 
-    /// What every container uses now.
+    /// Returns the current resource usage of every container.
     pub async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         let request = limited(ListContainerStatsRequest { filter: None }, SHORT);
         Ok(self.runtime().list_container_stats(request).await?.into_inner().stats)

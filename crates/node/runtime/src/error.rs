@@ -1,24 +1,24 @@
-//! What a runtime answers when it can't do what it was asked.
+//! Errors of runtime calls.
 
 use tonic::Code;
 
-/// A refused or failed call.
+/// A failed call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The endpoint is not one that can be spoken to.
+    /// The endpoint is invalid.
     #[error("runtime endpoint {endpoint:?}: {why}")]
     Endpoint {
-        /// As given.
+        /// The endpoint as given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The runtime's own answer.
+    /// The runtime returned an error.
     #[error("{message}")]
     Call {
-        /// gRPC's code.
+        /// gRPC status code.
         code: Code,
-        /// The runtime's words.
+        /// The runtime's message.
         message: String,
     },
 }
@@ -34,17 +34,17 @@ impl RuntimeError {
         }
     }
 
-    /// Whether the thing does not exist (any more).
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(Code::NotFound)
     }
 
-    /// Whether the runtime does not know the call.
+    /// Returns whether the runtime does not implement the call.
     pub fn is_unimplemented(&self) -> bool {
         self.code() == Some(Code::Unimplemented)
     }
 
-    /// Whether the call took too long.
+    /// Returns whether the deadline expired.
     pub fn is_timeout(&self) -> bool {
         matches!(self.code(), Some(Code::DeadlineExceeded | Code::Cancelled))
     }

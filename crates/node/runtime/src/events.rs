@@ -1,7 +1,7 @@
-//! Learning that containers changed without asking again and again.
+//! Event streams of container changes, so that the kubelet need not relist often.
 //!
-//! Three sources, best first: CRI's own `GetContainerEvents`; containerd's event stream, which containerd versions
-//! before 1.7 offer on the same socket; none, and then the caller lists at intervals.
+//! Three sources, best first: CRI's own `GetContainerEvents`; containerd's event stream, for containerd before 1.7,
+//! which lacks the CRI call but serves the stream on the same socket; none, so that the caller relists periodically.
 
 use crate::client::Runtime;
 use crate::error::Result;
@@ -14,27 +14,27 @@ use std::pin::Pin;
 
 const OUT_OF_MEMORY: &str = "/tasks/oom";
 
-/// Something happened to a container or sandbox.
+/// A change of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The container or sandbox.
+    /// Id of the container or sandbox.
     pub id: String,
-    /// Its pod, where the runtime says so.
+    /// Uid of its pod, if the runtime reports it.
     pub pod_uid: Option<String>,
-    /// Memory ran out: the runtime may learn that only after it told the end.
+    /// The container ran out of memory. The runtime may learn that only after it reported the exit.
     pub out_of_memory: bool,
 }
 
-/// A live source of changes.
+/// An open stream of changes.
 pub struct EventSource {
-    /// Which source it is, for the log.
+    /// Name of the source, for the log.
     pub name: &'static str,
-    /// The changes; it ends when the connection does.
+    /// The changes; ends with the connection.
     pub changes: Pin<Box<dyn Stream<Item = Change> + Send>>,
 }
 
 impl Runtime {
-    /// The best source that the runtime has; None when it has none.
+    /// Opens the best source that the runtime has; None if it has none.
     ///
     /// # Errors
     /// The runtime can't be reached.
@@ -66,8 +66,8 @@ impl Runtime {
 
 type Answer<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
 
-/// Opens a stream. Servers written in Go send headers with the first message only, so a call without an answer after a
-/// moment is taken for one that works; one that is not known fails at once.
+/// Opens a stream. gRPC servers in Go send headers with the first message only, so a call without a response after a
+/// moment counts as open; an unimplemented call fails at once.
 async fn opened<T, F>(call: F, change: fn(T) -> Option<Change>) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>>
 where
     T: Send + 'static,
@@ -103,7 +103,7 @@ where
     ))
 }
 
-/// Only ends are news: whatever is made and started, the kubelet does itself.
+/// Selects exits only: the kubelet itself creates and starts containers, so those events carry no news.
 fn of_cri(event: ContainerEventResponse) -> Option<Change> {
     let kind = ContainerEventType::try_from(event.container_event_type).ok()?;
     if !matches!(kind, ContainerEventType::ContainerStoppedEvent | ContainerEventType::ContainerDeletedEvent) {
@@ -116,7 +116,7 @@ fn of_cri(event: ContainerEventResponse) -> Option<Change> {
 fn of_containerd(envelope: Envelope) -> Option<Change> {
     let out_of_memory = envelope.topic == OUT_OF_MEMORY;
     let event = TaskEvent::decode(envelope.event?.value.as_slice()).ok()?;
-    // The end of a command that was run inside a container is an exit too, under the command's own id.
+    // containerd reports the exit of an exec process too, under the process's own id: ignored.
     let main = event.id.is_empty() || event.id == event.container_id;
     main.then_some(Change { id: event.container_id, pod_uid: None, out_of_memory })
 }

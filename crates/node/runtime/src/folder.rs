@@ -1,4 +1,4 @@
-//! Noticing changes in a folder of this machine (inotify): logs that grow, manifests that come and go.
+//! Watches a directory with inotify: growing logs, added and removed manifests.
 
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use std::fs::File;
@@ -6,25 +6,25 @@ use std::io;
 use std::path::Path;
 use tokio::net::unix::pipe::Receiver;
 
-/// A watched folder.
+/// A watched directory.
 #[derive(Debug)]
 pub struct FolderWatch(Receiver);
 
 impl FolderWatch {
-    /// Watches `folder` for files that are written, come or go.
+    /// Watches `folder` for files that are written, added or removed.
     ///
     /// # Errors
-    /// The folder does not exist, or the kernel's limit of watches is reached.
+    /// The directory does not exist, or the kernel's limit of watches is reached.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let changes = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::CLOSE_WRITE;
         let names = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
         add_watch(&fd, folder, changes | names)?;
-        // The kernel's queue reads like a pipe; only the check of its type would fail.
+        // An inotify descriptor reads like a pipe; only the type check of the checked constructor would fail.
         Receiver::from_file_unchecked(File::from(fd)).map(FolderWatch)
     }
 
-    /// Waits for the next changes; many at once are one.
+    /// Waits for the next changes; merges those that are queued.
     pub async fn changed(&mut self) {
         if self.0.readable().await.is_err() {
             return std::future::pending().await;

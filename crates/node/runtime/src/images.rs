@@ -1,4 +1,4 @@
-//! Calls to the image service.
+//! Client of CRI's image service.
 
 use crate::client::{Runtime, limited};
 use crate::error::Result;
@@ -12,20 +12,20 @@ fn spec(image: &str) -> ImageSpec {
 }
 
 impl Runtime {
-    /// All images.
+    /// Lists all images.
     pub async fn images(&self) -> Result<Vec<Image>> {
         let request = limited(ListImagesRequest { filter: None }, SHORT);
         Ok(self.image().list_images(request).await?.into_inner().images)
     }
 
-    /// An image by reference; None when the runtime does not have it.
+    /// Returns an image by reference; None if the runtime does not have it.
     pub async fn image_status(&self, image: &str) -> Result<Option<Image>> {
         let request = ImageStatusRequest { image: Some(spec(image)), verbose: false };
         Ok(self.image().image_status(limited(request, SHORT)).await?.into_inner().image)
     }
 
-    /// Pulls an image; its reference. There is no limit of time: registries are slow, and a pull that hangs is ended
-    /// by the runtime.
+    /// Pulls an image; returns its reference. There is no timeout: registries are slow, and the runtime aborts a pull
+    /// that hangs.
     pub async fn pull(
         &self,
         image: &str,
@@ -43,7 +43,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Where images are kept and how much they take.
+    /// Returns usage of the file systems that hold images.
     pub async fn image_filesystems(&self) -> Result<Vec<FilesystemUsage>> {
         let request = limited(ImageFsInfoRequest {}, SHORT);
         Ok(self.image().image_fs_info(request).await?.into_inner().image_filesystems)

@@ -10,22 +10,22 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Name of the container in its pod.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// How often the container was started again before.
+/// Number of restarts before this container.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// Hash of what the container was made from.
+/// Hash of the container's spec at creation.
 pub const HASH: &str = "io.kubernetes.container.hash";
 /// Path of the termination message inside the container.
 pub const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Where the termination message comes from.
+/// terminationMessagePolicy of the container.
 pub const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// The pod's grace period in seconds.
 pub const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// Ports of the container, as JSON.
 pub const PORTS: &str = "io.kubernetes.container.ports";
-/// What preStop does, as JSON.
+/// preStop hook of the container, as JSON.
 pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 
-/// The label's value, or nothing.
+/// Returns the label's value, or an empty string.
 pub fn get<'a>(labels: &'a HashMap<String, String>, name: &str) -> &'a str {
     labels.get(name).map_or("", String::as_str)
 }

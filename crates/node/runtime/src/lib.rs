@@ -1,7 +1,7 @@
-//! The container runtime as the kubelet sees it: CRI v1 over a Unix socket, its events, and container log files.
+//! Client of the container runtime: CRI v1 over a Unix socket, its events, and container log files.
 //!
-//! Invariant: nothing here decides anything. What is said to the runtime is in CRI's own messages ([`v1`]); labels and
-//! annotations are upstream's, so that a stock kubelet finds our containers and we find its.
+//! Invariant: this crate decides nothing. It passes CRI's own messages ([`v1`]); labels and annotations are
+//! upstream's, so that our kubelet and a stock kubelet each find the other's containers.
 
 mod client;
 mod error;

@@ -8,15 +8,15 @@ use std::path::Path;
 pub struct Record<'a> {
     /// Time as written, RFC 3339 with nanoseconds.
     pub time: &'a str,
-    /// Whether it came from standard error.
+    /// The record is from standard error.
     pub stderr: bool,
-    /// Whether the line goes on in the next record.
+    /// The line continues in the next record.
     pub partial: bool,
     /// The text, without a line end.
     pub text: &'a [u8],
 }
 
-/// Reads one line of a log file (with or without its line end).
+/// Parses one line of a log file (with or without its line end).
 pub fn parse(line: &[u8]) -> Option<Record<'_>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let mut parts = line.splitn(4, |b| *b == b' ');
@@ -31,14 +31,14 @@ pub fn parse(line: &[u8]) -> Option<Record<'_>> {
     Some(Record { time, stderr, partial, text: parts.next().unwrap_or_default() })
 }
 
-/// The end of a log: at most `lines` lines and `bytes` bytes of text, as a termination message.
+/// Returns the end of a log: at most `lines` lines and `bytes` bytes of text, as a termination message.
 ///
 /// # Errors
 /// The file can't be read.
 pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     let mut file = std::fs::File::open(path)?;
     let size = file.metadata()?.len();
-    // A record has some fifty bytes beside its text.
+    // A record has about 50 bytes in addition to its text.
     let window = (bytes + lines * 64) as u64;
     file.seek(SeekFrom::Start(size.saturating_sub(window)))?;
     let mut raw = Vec::new();
@@ -59,8 +59,8 @@ pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(text.split_off(cut))
 }
 
-/// Byte offset where the last `lines` whole lines of the file begin, and how many of them it has. Parts of one line count
-/// once.
+/// Returns the byte offset at which the last `lines` whole lines of the file begin, and their number. Partial records
+/// of one line count once.
 ///
 /// # Errors
 /// The file can't be read.
@@ -76,7 +76,7 @@ pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64
         file.seek(SeekFrom::Start(from))?;
         file.read_exact(&mut block)?;
         block.extend_from_slice(&tail);
-        // Whole records of this window, from the last to the first.
+        // Scans whole records of this window, from the last to the first.
         let first_break = if from == 0 { Some(0) } else { block.iter().position(|b| *b == b'\n').map(|i| i + 1) };
         let Some(first) = first_break else {
             tail = block;
