@@ -1,5 +1,5 @@
-//! Who asks, and whether they may: client certificates of the cluster's CA, tokens by TokenReview, permission by
-//! SubjectAccessReview. Answers of the API server are kept for a short time.
+//! Authentication and authorization: client certificates of the cluster's CA, tokens by TokenReview, permissions by
+//! SubjectAccessReview. Results of reviews are cached for a short time.
 
 use base_tls::ClientCa;
 use client::Client;
@@ -18,35 +18,35 @@ use crate::route::{Right, Segments};
 
 const KEPT: usize = 4096;
 
-/// How long answers of the API server are kept, by what they are about.
+/// Lifetimes of cached review results.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswersKept {
-    /// Who a token is.
+    /// TokenReview results.
     pub tokens: Duration,
-    /// A permission.
+    /// Allowed SubjectAccessReviews.
     pub allowed: Duration,
-    /// A refusal.
+    /// Denied SubjectAccessReviews.
     pub denied: Duration,
 }
 
-/// How access is judged.
+/// Options of authentication and authorization.
 #[derive(Clone, Debug)]
 pub struct AccessOptions {
-    /// CA of client certificates.
+    /// CA that signs client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Let requests without credentials in as `system:anonymous`.
+    /// Accept requests without credentials as `system:anonymous`.
     pub anonymous: bool,
-    /// Show tokens to the API server.
+    /// Authenticate bearer tokens by TokenReview.
     pub tokens: bool,
-    /// Ask the API server whether a client may; otherwise whoever is known may.
+    /// Authorize by SubjectAccessReview; without it every authenticated client may do everything.
     pub authorize: bool,
-    /// How long answers of the API server are kept.
+    /// Lifetimes of cached review results.
     pub kept: AnswersKept,
     /// Name of this node.
     pub node: String,
 }
 
-/// A client.
+/// An authenticated client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct User {
     name: String,
@@ -56,7 +56,7 @@ pub(crate) struct User {
 
 type Question = (User, &'static str, &'static str);
 
-/// The judge.
+/// Authenticates and authorizes requests.
 pub struct Access {
     options: AccessOptions,
     ca: Option<ClientCa>,
@@ -66,6 +66,8 @@ pub struct Access {
 }
 
 impl Access {
+    /// Creates the access check; without a `client` no review is possible.
+    ///
     /// # Errors
     /// The CA file can't be used.
     pub fn new(options: AccessOptions, client: Option<Client>) -> Result<Self, base_tls::TlsError> {
@@ -73,7 +75,7 @@ impl Access {
         Ok(Access { options, ca, client, tokens: Mutex::default(), answers: Mutex::default() })
     }
 
-    /// Authenticates and authorises a request whose path is `segments`.
+    /// Authenticates and authorizes a request whose path is `segments`.
     pub(crate) async fn check(&self, parts: &Parts, segments: &Segments) -> Result<(), Failure> {
         let user = self.user(parts).await.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
         if !self.options.authorize {

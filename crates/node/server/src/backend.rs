@@ -1,4 +1,4 @@
-//! What the server needs from the kubelet.
+//! The interface between the server and the kubelet.
 
 use async_trait::async_trait;
 use http::StatusCode;
@@ -7,68 +7,68 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A request that can't be fulfilled: its status and words.
+/// A failed request: HTTP status and message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// HTTP status.
     pub status: StatusCode,
-    /// For the client.
+    /// Message for the client.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure of that status.
+    /// Creates a failure with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Failure { status, message: message.into() }
     }
 
-    /// 404.
+    /// Creates a 404 failure.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// 400.
+    /// Creates a 400 failure.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 }
 
-/// Which part of a log is wanted.
+/// The requested part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Go on while the container runs.
+    /// Continue while the container runs.
     pub follow: bool,
-    /// The container before the last restart.
+    /// The log of the container before the last restart.
     pub previous: bool,
-    /// The time before each line.
+    /// Prefix each line with its time.
     pub timestamps: bool,
-    /// Only the last lines.
+    /// Maximum number of last lines.
     pub tail: Option<u64>,
-    /// At most so many bytes.
+    /// Maximum number of bytes.
     pub limit: Option<u64>,
-    /// Only what is younger.
+    /// Only records after this time.
     pub since: Option<Timestamp>,
     /// Some(true): standard error only; Some(false): standard output only.
     pub stderr: Option<bool>,
 }
 
-/// Where a log is, and how to know that nothing follows.
+/// A log file, and a check whether more can follow.
 pub struct LogSource {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Whether the container still runs.
+    /// Returns whether the container still runs.
     pub alive: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// A pod's container, by names.
+/// A container, addressed by names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTarget {
     /// Namespace.
     pub namespace: String,
     /// Pod.
     pub pod: String,
-    /// Uid of the pod, where the client names it.
+    /// Uid of the pod, if the client sends it.
     pub uid: Option<String>,
     /// Container.
     pub container: String,
@@ -77,39 +77,39 @@ pub struct StreamTarget {
 /// Options of exec and attach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Exec only.
+    /// Command; exec only.
     pub command: Vec<String>,
-    /// Feed standard input.
+    /// Attach standard input.
     pub stdin: bool,
-    /// Show standard output.
+    /// Attach standard output.
     pub stdout: bool,
-    /// Show standard error.
+    /// Attach standard error.
     pub stderr: bool,
-    /// A terminal.
+    /// Allocate a terminal.
     pub tty: bool,
 }
 
 /// The kubelet behind the server.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// A PodList of what runs here.
+    /// Returns a PodList of the pods on this node.
     fn pods(&self) -> Value;
-    /// A container's log.
+    /// Returns a container's log.
     fn log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure>;
-    /// The runtime's URL for a command.
+    /// Returns the runtime's streaming URL for a command.
     async fn exec(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure>;
-    /// The runtime's URL for a main process.
+    /// Returns the runtime's streaming URL for a main process.
     async fn attach(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure>;
-    /// The runtime's URL for ports.
+    /// Returns the runtime's streaming URL for ports.
     async fn port_forward(&self, target: &StreamTarget, ports: Vec<i32>) -> Result<String, Failure>;
-    /// Runs a command to its end; its output.
+    /// Runs a command to completion; returns its output.
     async fn run(&self, target: &StreamTarget, command: Vec<String>, limit: Duration) -> Result<Vec<u8>, Failure>;
-    /// What node and pods use.
+    /// Returns resource usage of node and pods.
     async fn summary(&self) -> Value;
-    /// Metrics of the kubelet itself.
+    /// Returns metrics of the kubelet itself.
     fn metrics(&self) -> String;
-    /// `/metrics/resource` and `/metrics/cadvisor`.
+    /// Returns `/metrics/resource` or `/metrics/cadvisor`.
     async fn resource_metrics(&self, cadvisor: bool) -> String;
-    /// The configuration in use.
+    /// Returns the configuration in use.
     fn configuration(&self) -> Value;
 }

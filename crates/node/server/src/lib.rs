@@ -1,8 +1,8 @@
-//! The kubelet's HTTPS server: who may ask (client certificates, tokens, SubjectAccessReview), logs, streams, and what
-//! the node says about itself.
+//! The kubelet's HTTPS server: authentication (client certificates, tokens), authorization (SubjectAccessReview),
+//! logs, streams, stats and metrics.
 //!
-//! Invariant: nothing is answered before authentication and authorisation, but for `/healthz`'s plain twin on
-//! localhost. A stream that is a command's is `create`, whatever the HTTP method is.
+//! Invariant: no request is served before authentication and authorization, except the plain-text `/healthz` on
+//! localhost. A stream that runs a command needs `create`, whatever the HTTP method is.
 
 mod access;
 mod backend;

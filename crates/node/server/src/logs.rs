@@ -1,8 +1,8 @@
-//! `/containerLogs`: reading a log file from the right place on, and following it while its container runs.
+//! `/containerLogs`: reads a log file from the requested position, and follows it while its container runs.
 //!
-//! What was moved away by rotation and is still there is read first: a log is whole, up to what its node keeps of it
-//! (stock kubelets answer with the newest file only). A follower keeps the file open that it reads: when the log is
-//! rotated it reads the old file to its end and goes on with the new one of the same name.
+//! Rotated files that still exist are read first: a log is complete as far as the node keeps it (stock kubelets
+//! return the newest file only). A follower keeps its file open: after a rotation it reads the old file to its end
+//! and continues with the new one of the same name.
 
 use crate::backend::{Failure, LogQuery, LogSource};
 use crate::reply::Reply;
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CHUNK: usize = 64 * 1024;
-/// A follower that was told of no change looks whether its container still runs.
+/// Interval at which an idle follower checks that its container still runs.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Answers with the log.
+/// Responds with the log.
 pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Result<Reply, Failure> {
     let files = parts(&source.path, query.tail)?;
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
@@ -45,15 +45,15 @@ pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Resul
     Ok(response)
 }
 
-/// The files of a log from where it is to be read on, in order, each where its reading begins.
+/// Opens the files of a log from the requested position, in order, each positioned at its start of reading.
 fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
-    // The newest first: when it is rotated meanwhile it is among the others too, and what is behind it is not lost.
+    // Open the newest first: if it is rotated meanwhile it is listed among the others too, and nothing is lost.
     let newest = open(path);
     let known = newest.as_ref().ok().and_then(inode);
     let older = moved_away(path).into_iter().filter_map(|path| File::open(path).ok());
     let older: Vec<File> = older.filter(|file| known.is_none() || inode(file) != known).collect();
     let newest = match newest {
-        // Rotated, and not begun anew yet.
+        // Rotated; the new file does not exist yet.
         Err(_) if !older.is_empty() => None,
         newest => Some(newest?),
     };
@@ -73,7 +73,7 @@ fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
     Ok(files)
 }
 
-/// Files that the log was moved to, the oldest first: its name and when that was, in seconds.
+/// Lists the rotated files of a log, oldest first, with their rotation time in seconds.
 fn moved_away(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.", name.to_string_lossy());
@@ -107,7 +107,7 @@ async fn feed(source: LogSource, mut files: VecDeque<File>, mut reader: Reader, 
     let mut watch =
         source.path.parent().filter(|_| reader.query.follow).and_then(|folder| FolderWatch::new(folder).ok());
     loop {
-        // What was written before the container ended is read after it was seen to have ended.
+        // Check before reading: records written before the exit are then read in this round.
         let alive = reader.query.follow && (source.alive)();
         loop {
             let mut buffer = vec![0u8; CHUNK];
@@ -137,7 +137,7 @@ async fn feed(source: LogSource, mut files: VecDeque<File>, mut reader: Reader, 
     }
 }
 
-/// The new file, if the path leads to another one than is read.
+/// Returns the new file if the path now names another one than `file`.
 fn rotated(file: &File, path: &Path) -> Option<File> {
     let next = File::open(path).ok()?;
     (inode(file)? != inode(&next)?).then_some(next)
@@ -152,7 +152,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes raw bytes of the file; the text that follows from whole records.
+    /// Consumes raw bytes of the file; returns the text of the whole records.
     fn take(&mut self, data: &[u8]) -> Vec<u8> {
         let mut raw = std::mem::take(&mut self.pending);
         raw.extend_from_slice(data);
@@ -174,7 +174,7 @@ impl Reader {
         if self.query.stderr.is_some_and(|stderr| stderr != record.stderr) {
             return;
         }
-        // A record at the very time is not younger than it.
+        // A record at exactly that time is excluded.
         if let Some(since) = self.query.since
             && record.time.parse::<jiff::Timestamp>().is_ok_and(|t| t <= since)
         {
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// What of a rotated log is answered; lines are numbers, eight of them in three files.
+    /// Returns the text served for a rotated log; its lines are numbers, eight of them in three files.
     async fn of_rotated(query: LogQuery, newest: bool) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.log");

@@ -1,13 +1,13 @@
-//! Finds the meaning of a request's path and method: what is answered, and which rights that takes.
+//! Maps path and method to a route and to the required permission.
 //!
-//! Invariant: the path is decoded once, and access and routing judge the same [`Route`]. Judging the encoded path and
-//! routing the decoded one let `GET /%65xec/...` pass as a read.
+//! Invariant: the path is decoded once, and authorization and routing use the same [`Route`]. Authorizing the encoded
+//! path and routing the decoded one let `GET /%65xec/...` pass as a read.
 
 use crate::backend::{Failure, StreamTarget};
 use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
-/// A stream, or a command that runs in a container.
+/// A stream, or a command in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Exec,
@@ -16,7 +16,7 @@ pub(crate) enum Stream {
     Run,
 }
 
-/// Something that the server answers.
+/// An endpoint of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Health,
@@ -31,21 +31,21 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Whether it is for people that debug pods and not for the cluster's working.
+    /// Returns whether `enableDebuggingHandlers` controls it.
     pub(crate) fn is_debugging(&self) -> bool {
         matches!(self, Route::Stream(..) | Route::Log(_))
     }
 }
 
-/// What a client needs to be allowed, as attributes of a SubjectAccessReview for `nodes`.
+/// The permission that a request needs, as attributes of a SubjectAccessReview for `nodes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Right {
     pub(crate) verb: &'static str,
-    /// One of KEP-2862's subresources; `proxy` stands for all.
+    /// One of KEP-2862's subresources; `proxy` covers all.
     pub(crate) subresource: &'static str,
 }
 
-/// A path in its decoded segments.
+/// The decoded segments of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segments(Vec<String>);
 
@@ -59,13 +59,13 @@ impl Segments {
         self.0.iter().map(String::as_str).collect()
     }
 
-    /// Returns the right that a request needs. A path that leads nowhere needs one too, so that clients without rights
-    /// learn nothing.
+    /// Returns the permission that a request needs. An unknown path needs one too, so that clients without
+    /// permissions learn nothing.
     pub(crate) fn right(&self, method: &Method) -> Right {
         let words = self.words();
         let first = words.first().copied().unwrap_or_default();
         let verb = match method.as_str() {
-            // Commands are not read, whatever the method: a WebSocket always begins with GET.
+            // Commands need `create` whatever the method: a WebSocket always begins with GET.
             _ if matches!(first, "exec" | "attach" | "portForward" | "run" | "cri") => "create",
             "POST" => "create",
             "PUT" => "update",
@@ -85,10 +85,10 @@ impl Segments {
         Right { verb, subresource }
     }
 
-    /// Returns what is to be answered.
+    /// Returns the route.
     ///
     /// # Errors
-    /// 404 for a path that leads nowhere, 405 for a method that the path does not have.
+    /// 404 for an unknown path, 405 for a method that the path does not have.
     pub(crate) fn route(&self, method: &Method) -> Result<Route, Failure> {
         let route = self.find().ok_or_else(|| Failure::not_found("404 page not found"))?;
         let methods: &[Method] = match route {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn whatever_runs_a_command_needs_create() {
-        // Double encoding is decoded once, by both.
+        // A double-encoded path is decoded once, by both.
         let first = ["exec", "%65xec", "e%78ec", "%2565xec", "run", "r%75n", "%2Frun", "attach", "portForward"];
         for word in first {
             for method in [Method::GET, Method::POST] {

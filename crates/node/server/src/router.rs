@@ -1,4 +1,4 @@
-//! Paths.
+//! Serves the routes.
 
 use crate::access::Access;
 use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The server.
+/// The HTTPS server.
 pub struct Server {
     access: Access,
     backend: Arc<dyn Backend>,
@@ -28,8 +28,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of `backend`, guarded by `access`; streams run in `tasks`. Without `debugging` (upstream's
-    /// `enableDebuggingHandlers`) streams and logs are refused.
+    /// Creates a server of `backend`, guarded by `access`; streams run in `tasks`. Without `debugging` (upstream's
+    /// `enableDebuggingHandlers`) streams and logs are rejected.
     pub fn new(access: Access, backend: Arc<dyn Backend>, tasks: Tasks, debugging: bool) -> Arc<Self> {
         Arc::new(Server { access, backend, tasks, debugging })
     }
@@ -48,7 +48,7 @@ impl Server {
         base_serve::serve(listener, options, service, shutdown).await;
     }
 
-    /// Serves the plain health check until `shutdown`.
+    /// Serves the plain-text health check until `shutdown`.
     pub async fn serve_health(listener: TcpListener, shutdown: CancellationToken) {
         let service = service_fn(|request: Request<Incoming>| async move {
             let answer = match request.uri().path() {
@@ -134,7 +134,7 @@ fn options(query: &Query) -> Result<StreamOptions, Failure> {
     if !options.stdin && !options.stdout && !options.stderr {
         return Err(Failure::bad("you must specify at least 1 of stdin, stdout, stderr"));
     }
-    // A terminal has one output.
+    // A terminal merges both outputs into one.
     Ok(StreamOptions { stderr: options.stderr && !options.tty, ..options })
 }
 
@@ -166,7 +166,7 @@ fn log_query(query: &Query) -> Result<LogQuery, Failure> {
     })
 }
 
-/// Parameters of a URL.
+/// Query parameters of a URL.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {

@@ -1,7 +1,8 @@
-//! Streams (exec, attach, port-forward): the client's upgrade is handed to the runtime's own streaming server, and from
-//! then on bytes are copied both ways. So whatever the runtime speaks (SPDY, WebSocket up to v4) is spoken here.
+//! Streams (exec, attach, port-forward): forwards the client's upgrade to the runtime's own streaming server, then
+//! copies bytes in both directions. So every protocol of the runtime works (SPDY, WebSocket up to v4).
 //!
-//! A WebSocket subprotocol that the runtime does not know is refused before anything starts; clients then fall back.
+//! A WebSocket subprotocol that the runtime does not support is rejected before anything starts; clients then fall
+//! back.
 
 use crate::backend::Failure;
 use crate::reply::{Body, Reply, body};
@@ -27,7 +28,7 @@ const KNOWN: [&str; 8] = [
     "",
 ];
 
-/// Refuses WebSocket subprotocols that only newer runtimes know.
+/// Rejects WebSocket subprotocols that only newer runtimes support.
 pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<(), Failure> {
     let header = |name: &str| request.headers().get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let upgrade = header("upgrade").to_ascii_lowercase();
@@ -44,7 +45,7 @@ pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<()
     Err(Failure::new(StatusCode::FORBIDDEN, format!("unable to upgrade: unsupported protocols {offered:?}")))
 }
 
-/// Hands the request to the runtime's server at `url`.
+/// Forwards the request to the runtime's server at `url`.
 pub(crate) async fn pass(url: &str, mut request: Request<Incoming>, tasks: &Tasks) -> Result<Reply, Failure> {
     let url = Url::parse(url).map_err(|e| bad_gateway(format!("the runtime's URL: {e}")))?;
     let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
@@ -85,12 +86,12 @@ pub(crate) async fn pass(url: &str, mut request: Request<Incoming>, tasks: &Task
     Ok(response)
 }
 
-/// Copies bytes both ways until one side closes.
+/// Copies bytes in both directions until one side closes.
 async fn relay(client: OnUpgrade, runtime: OnUpgrade) {
     match tokio::try_join!(client, runtime) {
         Ok((client, runtime)) => {
             let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
-            // A side that breaks off ends the stream like one that closes.
+            // A broken connection ends the stream like a closed one.
             let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
         }
         Err(e) => tracing::debug!(error = %e, "a stream could not be upgraded"),
@@ -112,7 +113,7 @@ fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Re
         .body(Empty::new())
         .map_err(|e| bad_gateway(e.to_string()))?;
     let mut headers: HeaderMap = request.headers().clone();
-    // The client's credentials are for us, not for the runtime.
+    // The client's credentials are for the kubelet; the runtime must not get them.
     for name in [http::header::AUTHORIZATION, http::header::COOKIE, CONTENT_LENGTH, HOST] {
         headers.remove(name);
     }
@@ -123,7 +124,7 @@ fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Re
     Ok(out)
 }
 
-/// Something other than an upgrade came back: it is passed on, and the connection is closed.
+/// Returns a response other than an upgrade to the client, and closes the connection.
 async fn refused(answer: Response<Incoming>) -> Result<Reply, Failure> {
     let (mut parts, incoming) = answer.into_parts();
     let data = Limited::new(incoming, 64 * 1024).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
