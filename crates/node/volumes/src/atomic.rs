@@ -21,17 +21,17 @@ pub struct PayloadFile {
     pub data: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
-    /// Owner, where it is not root.
+    /// Owner, if not root.
     pub uid: Option<u32>,
 }
 
 /// Files by their path within the volume.
 pub type Payload = BTreeMap<String, PayloadFile>;
 
-/// Makes `dir` hold exactly `payload`; `gid` owns everything where given. True when something changed.
+/// Makes `dir` hold exactly `payload`; `gid`, if given, owns everything. Returns true if something changed.
 ///
 /// # Errors
-/// Paths that leave the volume; refused file operations.
+/// A path outside the volume, or a failed file operation.
 pub fn write_payload(dir: &Path, payload: &Payload, gid: Option<u32>) -> Result<bool> {
     payload.keys().try_for_each(|path| check_path(path))?;
     if up_to_date(dir, payload) {
@@ -51,7 +51,7 @@ pub fn write_payload(dir: &Path, payload: &Payload, gid: Option<u32>) -> Result<
     fs::rename(&next, dir.join(DATA)).at("replace", &dir.join(DATA))?;
     link_entries(dir, payload)?;
     if let Some(old) = old.filter(|old| old.components().count() == 1) {
-        // The old files may be gone already; they are in nobody's way.
+        // Best effort: old files are no longer visible.
         let _ = fs::remove_dir_all(dir.join(old));
     }
     Ok(true)
@@ -94,7 +94,7 @@ fn write_file(root: &Path, path: &str, file: &PayloadFile, gid: Option<u32>) -> 
     set_mode(&full, file.mode)
 }
 
-/// First components of all paths: the names that are visible in the volume.
+/// Returns the first components of all paths: the names that are visible in the volume.
 fn entries(payload: &Payload) -> BTreeSet<PathBuf> {
     payload
         .keys()

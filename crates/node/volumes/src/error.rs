@@ -1,30 +1,30 @@
-//! Why a volume can't be had.
+//! Errors of volume operations.
 
 use std::path::{Path, PathBuf};
 
-/// A volume that can't be prepared.
+/// A volume that can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The kernel refused a file operation.
+    /// A failed file operation.
     #[error("{action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The volume is not what the pod says it is, or must not be used so.
+    /// The volume does not match the pod's spec, or this use is not allowed.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Result of volume work.
+/// Result of a volume operation.
 pub type Result<T> = std::result::Result<T, VolumeError>;
 
-/// Adds to an IO error what was done to which path.
+/// Adds operation and path to an IO error.
 pub(crate) trait Context<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T>;
 }

@@ -1,14 +1,14 @@
-//! hostPath volumes: what the path must be, and making it where that is asked for.
+//! hostPath volumes: checks a path's type, and creates it for the types `...OrCreate`.
 
 use crate::error::{Context, Result, VolumeError};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-/// Checks `path` against a hostPath type (`""` checks nothing) and makes what `...OrCreate` asks for.
+/// Checks `path` against a hostPath type (`""` checks nothing) and creates it for `...OrCreate`.
 ///
 /// # Errors
-/// The path is of another type, or can't be made.
+/// The path is of another type, or can't be created.
 pub fn check_host_path(path: &Path, kind: &str) -> Result<()> {
     let exists = fs::metadata(path);
     match kind {

@@ -1,24 +1,25 @@
-//! Mounting and unmounting. A node without the right to mount (simulated runtime, no root) uses plain directories.
+//! Mounts and unmounts. A node that may not mount (simulated runtime, no root) uses plain directories.
 
 use crate::error::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How volumes come into being.
+/// The way in which volumes are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounter {
-    /// By the kernel's mounts.
+    /// Mounts of the kernel.
     Kernel,
-    /// As plain directories: nothing is mounted, limits of size do not hold.
+    /// Plain directories: nothing is mounted and size limits are not enforced.
     Plain,
 }
 
 impl Mounter {
-    /// Mounts a tmpfs at `path` (made if missing), of at most `size` bytes where given. False if it was there before.
+    /// Mounts a tmpfs at `path` (created if missing), of at most `size` bytes if given. Returns false if it was
+    /// already mounted.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The mount fails.
     pub fn tmpfs(self, path: &Path, size: Option<u64>) -> Result<bool> {
         fs::create_dir_all(path).at("create", path)?;
         if self == Mounter::Plain || is_mount_point(path) {
@@ -29,10 +30,10 @@ impl Mounter {
         Ok(true)
     }
 
-    /// Makes `target` (a file or directory that exists) show `source`.
+    /// Bind-mounts `source` at `target` (an existing file or directory).
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The mount fails.
     pub fn bind(self, source: &Path, target: &Path) -> Result<()> {
         if self == Mounter::Plain {
             return Ok(());
@@ -43,7 +44,7 @@ impl Mounter {
     /// Unmounts everything at and beneath `root`, innermost first.
     ///
     /// # Errors
-    /// A mount that stays.
+    /// A mount that can't be unmounted.
     pub fn unmount_beneath(self, root: &Path) -> Result<()> {
         if self == Mounter::Plain {
             return Ok(());
@@ -52,7 +53,7 @@ impl Mounter {
         points.sort();
         for point in points.iter().rev() {
             if umount2(point, MntFlags::UMOUNT_NOFOLLOW).is_err() {
-                // Still in use by a process that is about to end: it goes when that does.
+                // Still in use by a process that is about to exit: a lazy unmount goes away with the process.
                 umount2(point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).at("unmount", point)?;
             }
         }
@@ -69,7 +70,7 @@ fn mount_points() -> Vec<PathBuf> {
     table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect()
 }
 
-/// The kernel writes blanks, tabs, line ends and backslashes as octal.
+/// Decodes a path of `/proc/self/mountinfo`: the kernel escapes blanks, tabs, line ends and backslashes as octal.
 fn unescape(text: &str) -> PathBuf {
     let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain)))

@@ -1,8 +1,10 @@
-//! Gives a volume's files to the pod's group (fsGroup).
+//! Sets the pod's group (fsGroup) on a volume's files.
 //!
-//! Containers may change the volume during the walk. Every directory is opened beneath the volume's descriptor without
-//! following links, and owner and mode are changed through descriptors. Changing by path was rejected: between a look
-//! and a `chmod` a container can put a link to a file of the node in the place of its own.
+//! Containers may change the volume during the walk. Every directory is opened beneath the volume's descriptor
+//! without following links, and owner and mode are changed through descriptors.
+//!
+//! Rejected: changes by path. Between the check and the `chmod` a container can replace its file by a link to a file
+//! of the node.
 
 use crate::error::{Context, Result};
 use rustix::fs::{
@@ -15,11 +17,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Gives everything at and beneath `path` to `gid`, readable (and unless `read_only` writable) for it; directories hand
-/// the group on to new files. With `on_root_mismatch`, nothing is done when the root is right already.
+/// Sets the group of everything at and beneath `path` to `gid`, with read (and unless `read_only` write) permission;
+/// new files in directories inherit the group. With `on_root_mismatch`, does nothing if the root is already right.
 ///
 /// # Errors
-/// The kernel refuses. Files that vanish or change their type during the walk are passed over.
+/// A failed system call. Files that vanish or change their type during the walk are skipped.
 pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let root = open(path, flags | OFlags::DIRECTORY, Mode::empty()).at("open", path)?;
@@ -28,7 +30,7 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
     if on_root_mismatch && stat.st_gid == gid && stat.st_mode & wanted == wanted {
         return Ok(());
     }
-    // Relative paths of directories that are still to be done. One descriptor is open at a time, so that a deep tree
+    // Relative paths of the directories still to do. Only one descriptor is open at a time, so that a deep tree
     // exhausts neither the stack nor the descriptors.
     let mut left = vec![PathBuf::from(".")];
     while let Some(relative) = left.pop() {
@@ -51,8 +53,8 @@ fn group_bits(read_only: bool, directory: bool) -> u32 {
     if directory { rights | 0o110 | 0o2000 } else { rights }
 }
 
-/// `XDEV` is the kernel's answer when a directory was moved out of the volume while it was being opened, `AGAIN` when
-/// it cannot tell.
+/// Returns whether the directory changed while it was opened: `XDEV` means that it was moved out of the volume,
+/// `AGAIN` that the kernel can't tell.
 fn changed_meanwhile(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN)
 }
@@ -63,7 +65,7 @@ fn set_directory(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::
     fchmod(directory, Mode::from_raw_mode(mode))
 }
 
-/// Handles all entries but directories, whose names are returned.
+/// Handles all entries except directories, whose names are returned.
 fn set_entries(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::Result<Vec<PathBuf>> {
     let mut directories = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -82,7 +84,7 @@ fn set_entries(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::Re
     Ok(directories)
 }
 
-/// Handles one entry. True if it is a directory, to which nothing is done.
+/// Handles one entry. Returns true for a directory, which it does not change.
 fn set_entry(directory: &OwnedFd, name: &OsStr, gid: u32, read_only: bool) -> rustix::io::Result<bool> {
     let group = Some(Gid::from_raw(gid));
     match FileType::from_raw_mode(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) {
@@ -97,7 +99,7 @@ fn set_entry(directory: &OwnedFd, name: &OsStr, gid: u32, read_only: bool) -> ru
         return Ok(false);
     }
     chownat(file.as_fd(), "", None, group, AtFlags::EMPTY_PATH)?;
-    // chown takes set-user-ID away, so the mode comes last. The kernel resolves this path to the descriptor's file.
+    // chown clears set-user-ID, so the mode is set last. The kernel resolves this path to the descriptor's file.
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | group_bits(read_only, false));
     chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), mode, AtFlags::empty())?;
     Ok(false)

@@ -1,9 +1,11 @@
-//! A directory or file inside a volume as a mount of its own.
+//! Mounts a directory or file inside a volume (subPath).
 //!
-//! The pod's containers may change the volume while we look at it. So the path is opened beneath the volume's file
-//! descriptor with `openat2` (no symbolic link may lead out), and what was opened is bound to a place that only the
-//! kubelet can write, by its descriptor and not by its name. Resolving by name and checking first was rejected:
-//! CVE-2017-1002101 and CVE-2021-25741 are races between the two.
+//! The pod's containers may change the volume meanwhile. So the path is opened beneath the volume's file descriptor
+//! with `openat2` (no symbolic link may lead outside), and that descriptor, not its name, is bind-mounted at a place
+//! that only the kubelet can write.
+//!
+//! Rejected: checking a path and then resolving it by name. CVE-2017-1002101 and CVE-2021-25741 are races between the
+//! two.
 
 use crate::error::{Context, Result, VolumeError};
 use crate::mounts::{Mounter, is_mount_point};
@@ -14,11 +16,11 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Makes `target` show `subpath` of the volume at `volume`; missing directories are made with the volume's mode.
-/// Returns what to hand to the runtime.
+/// Mounts `subpath` of the volume at `volume` on `target`; creates missing directories with the volume's mode.
+/// Returns the path for the runtime.
 ///
 /// # Errors
-/// A path that leaves the volume, or a refused operation.
+/// A path outside the volume, or a failed operation.
 pub fn prepare_subpath(mounter: Mounter, volume: &Path, subpath: &str, target: &Path) -> Result<PathBuf> {
     let relative = Path::new(subpath);
     if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
@@ -38,10 +40,10 @@ pub fn prepare_subpath(mounter: Mounter, volume: &Path, subpath: &str, target: &
     Ok(target.to_owned())
 }
 
-/// Undoes all sub-paths of a pod, whose targets are beneath `root`.
+/// Unmounts and removes all sub-paths of a pod, whose targets are beneath `root`.
 ///
 /// # Errors
-/// A mount that stays.
+/// A mount that can't be unmounted.
 pub fn clean_subpaths(mounter: Mounter, root: &Path) -> Result<()> {
     mounter.unmount_beneath(root)?;
     match fs::remove_dir_all(root) {
@@ -56,7 +58,8 @@ fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
     if let Ok(all) = openat2(&at, or_dot(relative), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), inside()) {
         return Ok(all);
     }
-    // Some part is missing (or leads out, which the next calls find again): make the missing directories one by one.
+    // A component is missing (or leads outside, which the next calls detect): create the missing directories one by
+    // one.
     for component in relative.components() {
         let name = component.as_os_str();
         at = match openat2(&at, name, directory, Mode::empty(), inside()) {

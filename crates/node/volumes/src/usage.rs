@@ -1,11 +1,11 @@
-//! How much a directory takes on its disk.
+//! Disk usage of a directory.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes of blocks used at and beneath `path`, on its own file system, each inode once. What can't be read counts as
-/// nothing: files come and go meanwhile.
+/// Returns the bytes of blocks used at and beneath `path`, on its own file system, each inode once. Unreadable
+/// entries count as 0, because files vanish during the walk.
 pub fn disk_usage(path: &Path) -> u64 {
     let Ok(root) = std::fs::symlink_metadata(path) else { return 0 };
     let mut seen = HashSet::new();
