@@ -1,6 +1,6 @@
-//! The file of `--authentication-config`: who may come without credentials.
+//! The file of `--authentication-config`: paths that accept requests without credentials.
 //!
-//! JWT issuers are not implemented, so that a file with one stops the start.
+//! JWT issuers are not implemented, so the server fails to start with a file that has one.
 
 use anyhow::{Context as _, bail};
 use apiserver_authn::Anonymous;
@@ -10,10 +10,10 @@ use std::path::Path;
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
-/// Reads the file; nothing where it says nothing about anonymous requests.
+/// Reads the file; None if it has no section about anonymous requests.
 ///
 /// # Errors
-/// The file can't be read, is no AuthenticationConfiguration, or asks for what is not implemented.
+/// The file can't be read, is no AuthenticationConfiguration, or uses a field that is not implemented.
 pub fn read(path: &Path) -> anyhow::Result<Option<Anonymous>> {
     let bytes = std::fs::read(path).with_context(|| format!("can't read {}", path.display()))?;
     let (tree, _) = api_codec::yaml::parse(&bytes).with_context(|| format!("{} can't be parsed", path.display()))?;

@@ -7,37 +7,38 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 
-/// The largest body of a request: upstream's limit.
+/// Maximum size of a request body: upstream's limit.
 pub const LIMIT: usize = 3 * 1024 * 1024;
-/// So much is read and thrown away, so that a client which is still sending sees the answer and not a reset.
+/// Maximum number of unread bytes that are discarded, so that a client which is still sending receives the response
+/// instead of a connection reset.
 const DISCARDED: usize = 32 * 1024 * 1024;
 const DEADLINE: Duration = Duration::from_secs(30);
 const DISCARD_FOR: Duration = Duration::from_secs(1);
 
-/// Any failure that ends a streamed body.
+/// An error that ends a streamed body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A body that is there already.
+/// Creates a body from bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A request's body until somebody takes it. What nobody took is read and thrown away before the answer is sent: a
-/// client that is still sending would otherwise see a reset instead of the answer.
+/// A request's body until a handler takes it. A body that no handler took is discarded before the response is sent,
+/// so that a client which is still sending receives the response instead of a connection reset.
 pub struct Payload(Option<Incoming>);
 
 impl Payload {
-    /// A body that nobody has read.
+    /// Wraps an unread body.
     pub fn new(body: Incoming) -> Self {
         Payload(Some(body))
     }
 
-    /// All of it, within the limit and the deadline.
+    /// Reads the whole body, within the size limit and the deadline.
     ///
     /// # Errors
-    /// 413, or 400 when it does not arrive.
+    /// 413, or 400 if the body does not arrive.
     pub async fn read(&mut self) -> Result<Bytes, ApiError> {
         match self.0.take() {
             Some(body) => read(body).await,
@@ -45,21 +46,21 @@ impl Payload {
         }
     }
 
-    /// The stream itself, for proxies.
+    /// Takes the stream itself, for proxies.
     pub fn take(&mut self) -> Option<Incoming> {
         self.0.take()
     }
 
-    /// Throws away what nobody took.
+    /// Discards the body unless a handler took it.
     pub async fn discard(&mut self) {
         if let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) {
-            // A client that sends nothing more gets its answer all the same.
+            // If the client stops sending, the response is sent all the same.
             let _ = tokio::time::timeout(DISCARD_FOR, throw_away(body)).await;
         }
     }
 }
 
-/// Reads a body without keeping any of it.
+/// Reads a body and discards its data.
 async fn throw_away<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
     let mut seen = 0;
     while let Some(Ok(frame)) = body.frame().await {
@@ -70,7 +71,7 @@ async fn throw_away<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
     }
 }
 
-/// Reads a request's body within the limit and the deadline.
+/// Reads a request's body within the size limit and the deadline.
 async fn read(body: Incoming) -> Result<Bytes, ApiError> {
     match tokio::time::timeout(DEADLINE, collect(body)).await {
         Ok(read) => read,

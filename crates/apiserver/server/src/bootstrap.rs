@@ -1,4 +1,4 @@
-//! What a cluster has from the start: made when missing, brought up to date, left alone where people changed it.
+//! Bootstrap objects: created if missing, updated if outdated, left alone where a user changed them.
 
 mod endpoints;
 mod objects;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Makes everything, as often as it takes.
+/// Creates the bootstrap objects, and retries until all exist.
 pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
     server.caches.wait_ready().await;
     loop {
@@ -43,7 +43,7 @@ async fn everything(server: &Server, options: &ServerOptions, port: u16) -> Resu
     server.registry.reach("").await?;
     steps.note(Step::Allocations, server.registry.repair_allocations()).await?;
     steps.note(Step::Namespaces, objects::namespaces(server)).await?;
-    // Each write waits for the disk; what does not need the other waits together.
+    // Each write waits for the disk, so independent ones run concurrently.
     let parts = [
         steps.note(Step::Objects, objects::ensure(server, options)).boxed(),
         steps.note(Step::Rbac, rbac::ensure(server)).boxed(),
@@ -58,12 +58,12 @@ async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Re
     try_join_all(parts).await.map(|_| ())
 }
 
-/// A part of what a cluster has from the start.
+/// A step of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Service addresses and node ports are accounted for.
+    /// Cluster IPs and node ports of existing Services are allocated.
     Allocations,
-    /// The system's namespaces.
+    /// The system namespaces.
     Namespaces,
     /// Priority classes, flow control, the default ServiceCIDR.
     Objects,
@@ -73,12 +73,12 @@ pub enum Step {
     Service,
 }
 
-/// The steps that have been done.
+/// The completed steps.
 #[derive(Debug, Default)]
 pub struct Steps(AtomicU8);
 
 impl Steps {
-    /// Returns true after the step was done once.
+    /// Returns whether the step was completed.
     pub fn has(&self, step: Step) -> bool {
         self.0.load(Ordering::Relaxed) & (1 << step as u8) != 0
     }
@@ -90,18 +90,18 @@ impl Steps {
     }
 }
 
-/// The row of a built-in kind.
+/// Returns the resource of a built-in kind.
 fn row(group: &str, plural: &str) -> Result<&'static Resource, ApiError> {
     api_kinds::find(group, "v1", plural).ok_or_else(ApiError::no_such_path)
 }
 
-/// The object as the cache has it.
+/// Returns the object from the watch cache.
 fn present(server: &Server, row: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
     let cache = server.caches.of(row.group, row.plural)?;
     cache.get(&cache.kind().key(namespace, name))?.tree_as(row).ok()
 }
 
-/// Creates the object unless there is one of its name.
+/// Creates the object unless one of that name exists.
 async fn create_missing(server: &Server, row: &'static Resource, object: Value) -> Result<(), ApiError> {
     let namespace = if row.namespaced { object.namespace().to_owned() } else { String::new() };
     if present(server, row, &namespace, object.name()).is_some() {
@@ -110,13 +110,13 @@ async fn create_missing(server: &Server, row: &'static Resource, object: Value) 
     create(server, row, &namespace, object).await
 }
 
-/// Creates the object; another server may be faster.
+/// Creates the object; it is no error if another server created it first.
 async fn create(server: &Server, row: &'static Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
     let mut write = Write::internal(row, namespace, "");
     match server.registry.create(&mut write, object).await {
         Err(error) if error.reason == Reason::AlreadyExists => Ok(()),
         Err(error) if error.reason == Reason::Invalid => {
-            // Trying again would not help, and the rest of the cluster can do without it.
+            // A retry would fail again, and the rest of the cluster works without this object.
             tracing::error!(%error, "an object that every cluster has is refused");
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! gzip for large answers, for clients that ask for it.
+//! gzip for large responses to clients that accept it.
 
 use crate::body::{Body, full};
 use crate::context::Context;
@@ -8,10 +8,10 @@ use http::Response;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 use std::io::Write;
 
-/// Smaller answers are sent as they are: upstream's threshold.
+/// Minimum size of a compressed response in bytes: upstream's threshold.
 const THRESHOLD: usize = 128 * 1024;
 
-/// Puts `bytes` into a response, compressed where that is worth it.
+/// Puts `bytes` into a response, compressed if they are large enough and the client accepts it.
 pub fn response(context: &Context, response: Response<Body>, bytes: Vec<u8>) -> Response<Body> {
     let (mut parts, _) = response.into_parts();
     let asked = context.header("accept-encoding").split(',').any(|e| e.trim().split(';').next() == Some("gzip"));

@@ -1,4 +1,4 @@
-//! One request on its way through the pipeline.
+//! The context of one request on its way through the handler chain.
 
 use crate::flow::Class;
 use crate::negotiate::{self, Transform, Wanted};
@@ -10,11 +10,11 @@ use base_serve::Peer;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-/// What is known of a request before its body is read.
+/// Facts about a request that are known before its body is read.
 pub struct Context {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
-    /// What the path asks for.
+    /// The parsed path.
     pub info: RequestInfo,
     /// The path as sent, for proxies.
     pub raw_path: String,
@@ -24,16 +24,16 @@ pub struct Context {
     pub query: Query,
     /// Headers.
     pub headers: HeaderMap,
-    /// The other end of the connection.
+    /// Peer of the connection.
     pub peer: Option<Peer>,
-    /// Who asks; set by authentication and impersonation.
+    /// The user; set by authentication and impersonation.
     pub user: User,
-    /// The flow that the request belongs to; set after impersonation.
+    /// Flow schema and priority level of the request; set after impersonation.
     pub flow: Option<Class>,
 }
 
 impl Context {
-    /// Reads a request's head.
+    /// Builds the context from a request's head.
     pub fn new(parts: &Parts) -> Result<Self, BadPath> {
         let raw_query = parts.uri.query().unwrap_or_default();
         let query = Query::parse(raw_query);
@@ -50,22 +50,22 @@ impl Context {
         })
     }
 
-    /// A header's text, empty when absent or not text.
+    /// Returns a header's text; empty if absent or not text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The representation that the client wants.
+    /// Negotiates the representation of the response.
     pub fn wanted(&self) -> Result<Wanted, ApiError> {
         Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted(self.header("accept"))? })
     }
 
-    /// The representation that the client wants of an object without columns.
+    /// Negotiates the representation of an object without columns.
     pub fn wanted_without_table(&self) -> Result<Wanted, ApiError> {
         Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted_without_table(self.header("accept"))? })
     }
 
-    /// The representation that the client wants of one object with columns.
+    /// Negotiates the representation of one object with columns.
     ///
     /// # Errors
     /// 406, also for the metadata of a list.
@@ -77,7 +77,7 @@ impl Context {
         }
     }
 
-    /// The representation that the client wants of a list.
+    /// Negotiates the representation of a list.
     ///
     /// # Errors
     /// 406, also for the metadata of one object.
@@ -89,19 +89,19 @@ impl Context {
         }
     }
 
-    /// The representation for errors: JSON where nothing fits.
+    /// Negotiates the representation of errors: JSON if no other is acceptable.
     pub fn wanted_for_errors(&self) -> Wanted {
         self.wanted().unwrap_or_default()
     }
 
-    /// `pretty`, or a person's client.
+    /// Returns whether to indent JSON: for `pretty`, or for curl, wget and browsers.
     fn pretty(&self) -> bool {
         let agent = self.header("user-agent");
         let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix));
         self.query.switch("pretty").unwrap_or(person)
     }
 
-    /// The field manager: as given, or the first word of the user agent.
+    /// Returns the field manager: as given, or the first word of the user agent.
     pub fn manager(&self) -> String {
         let given = self.query.text("fieldManager");
         if !given.is_empty() {

@@ -1,4 +1,4 @@
-//! The credentials of a request, taken out of its headers, so that no later stage can pass them on to a backend.
+//! Takes the credentials out of a request's headers, so that no later stage can forward them to a backend.
 
 use crate::base64url;
 use crate::context::Context;
@@ -6,13 +6,13 @@ use apiserver_request::Credentials;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
-/// The WebSocket subprotocol that carries a token, for browsers, which can't set headers.
+/// WebSocket subprotocol that carries a token, for browsers, which can't set headers.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Front-proxy headers that are credentials whether the flags name them or not.
+/// Prefix of front-proxy headers that always count as credentials, whether the flags name them or not.
 const STANDARD: &str = "x-remote-";
 
-/// Names of the headers in which a front proxy names the user, as the flags `--requestheader-*-headers` give them.
+/// Names of the headers in which a front proxy sends the user, from the flags `--requestheader-*-headers`.
 #[derive(Clone, Debug, Default)]
 pub struct IdentityHeaders {
     names: Vec<String>,
@@ -20,7 +20,7 @@ pub struct IdentityHeaders {
 }
 
 impl IdentityHeaders {
-    /// Headers with these names, and those that start with one of `prefixes`.
+    /// Selects headers with these names, and those that start with one of `prefixes`.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a String>, prefixes: &[String]) -> Self {
         let lower = |name: &String| name.to_ascii_lowercase();
         let mut prefixes: Vec<String> = prefixes.iter().map(lower).filter(|prefix| !prefix.is_empty()).collect();
@@ -60,7 +60,7 @@ fn take_bearer(headers: &mut HeaderMap) -> Option<String> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
-/// Removes tokens among the offered subprotocols, wherever they stand, and returns the first one of a WebSocket.
+/// Removes tokens among the offered subprotocols, at any position, and returns the first one of a WebSocket request.
 fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let values: Vec<String> = values.map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect();

@@ -1,4 +1,4 @@
-//! Request bodies as objects.
+//! Decodes request bodies into objects.
 
 use crate::context::Context;
 use crate::negotiate::{self, Format};
@@ -8,7 +8,7 @@ use api_meta::ApiError;
 use api_schema::Message;
 use serde_json::Value;
 
-/// The type that a body has to have.
+/// The type that a body must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// `group/version`
@@ -19,7 +19,7 @@ pub struct Expected<'a> {
     pub message: &'static Message,
 }
 
-/// `fieldValidation`; `kind` names the options in the error.
+/// Parses `fieldValidation`; `kind` names the options in the error.
 pub fn strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError> {
     match context.query.text("fieldValidation") {
         "" | "Warn" => Ok(Strictness::Warn),
@@ -29,7 +29,7 @@ pub fn strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError>
     }
 }
 
-/// Reads a body of the expected type; warnings are added for what was left out.
+/// Decodes a body of the expected type; adds warnings about unknown and duplicate fields.
 pub fn object(
     context: &Context,
     expected: Expected<'_>,
@@ -48,7 +48,7 @@ pub fn object(
     Ok(object)
 }
 
-/// Reads an options object. Clients send it in the version of whatever group they act on, so any version will do.
+/// Decodes an options object. Clients send it in the version of the group they act on, so every version is accepted.
 pub fn options(context: &Context, kind: &str, message: &'static Message, body: &[u8]) -> Result<Value, ApiError> {
     let format = negotiate::body_format(context.header("content-type"))?;
     let version = stated_version(format, body).filter(|version| !version.is_empty()).unwrap_or_else(|| "v1".to_owned());
@@ -56,7 +56,7 @@ pub fn options(context: &Context, kind: &str, message: &'static Message, body: &
     object(context, expected, body, Strictness::Ignore, &mut Vec::new())
 }
 
-/// The version that a body claims to be of; nothing where the body can't be read.
+/// Returns the apiVersion in a body; None if the body can't be decoded.
 fn stated_version(format: Format, body: &[u8]) -> Option<String> {
     let tree = match format {
         Format::Json => json::parse(body).ok()?,
@@ -68,7 +68,7 @@ fn stated_version(format: Format, body: &[u8]) -> Option<String> {
 
 fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
     let frame = envelope::unwrap(body).map_err(|e| unreadable(expected, &e))?;
-    // The frame names the type before the bytes are read as one.
+    // The protobuf envelope names the type, which must be checked before the bytes are decoded as that type.
     check_type(expected, frame.api_version, frame.kind)?;
     if !frame.content_encoding.is_empty() || !matches!(frame.content_type, "" | negotiate::PROTOBUF) {
         return Err(ApiError::bad_request("the body's content type or encoding is not supported"));
@@ -86,7 +86,7 @@ fn typed(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {
     Ok(object)
 }
 
-/// A body without a type has the expected one.
+/// Checks kind and apiVersion. A body without them has the expected type.
 fn check_type(expected: Expected<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
     let Expected { api_version: version, kind: wanted, .. } = expected;
     if !kind.is_empty() && kind != wanted {
@@ -108,7 +108,7 @@ fn unreadable(expected: Expected<'_>, error: &DecodeError) -> ApiError {
     ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
 }
 
-/// Refuses or warns about unknown and duplicate fields.
+/// Rejects or warns about unknown and duplicate fields.
 fn judge(
     expected: Expected<'_>,
     strictness: Strictness,
@@ -128,7 +128,7 @@ fn judge(
     Err(ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}")))
 }
 
-/// `strict decoding error: ...` with all problems.
+/// Formats `strict decoding error: ...` with all problems.
 pub fn strict_text(problems: &[Problem]) -> String {
     let (yaml, other): (Vec<_>, Vec<_>) = problems.iter().partition(|p| matches!(p, Problem::YamlDuplicate { .. }));
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! Discovery, OpenAPI, version and the documents for token verification.
+//! Discovery, OpenAPI, `/version` and the documents of service account token verification.
 
 mod documents;
 mod openapi;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 pub use documents::Discovery;
 
-/// What `/version` and the build metric say.
+/// Version in `/version` and in the build metric.
 pub const GIT_VERSION: &str = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
 
-/// `/version`.
+/// Returns the document of `/version`.
 pub fn version() -> Value {
     json!({"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
@@ -32,12 +32,12 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Whether a group version is served.
+/// Returns whether a group version is served.
 pub fn is_served(group: &str, version: &str) -> bool {
     api_kinds::resources().iter().any(|r| r.served && r.group == group && r.version == version)
 }
 
-/// Answers discovery paths; `None` for what is none of them.
+/// Responds to discovery paths; `None` for other paths.
 pub async fn respond(server: &Server, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {

@@ -1,8 +1,8 @@
-//! Priority and fairness: which FlowSchema and which level a request belongs to.
+//! API Priority and Fairness: the FlowSchema and the priority level of a request.
 //!
-//! Requests are classified and counted, and answers say so in their headers; they are not queued, so a level's shares
-//! have no effect. The table follows the caches through an observer, and one task writes whether a schema's level exists
-//! into its status.
+//! Requests are classified and counted, and response headers name both. Requests are not queued, so a level's shares
+//! have no effect. The table follows the watch cache through an observer; one task writes into each schema's status
+//! whether its level exists.
 
 mod rules;
 mod status;
@@ -25,7 +25,7 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
 
-/// Where a request belongs.
+/// FlowSchema and priority level of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     schema: Arc<str>,
@@ -44,15 +44,15 @@ struct Schema {
 
 #[derive(Default)]
 struct Table {
-    /// In the order in which they are asked.
+    /// In matching order.
     schemas: Vec<Schema>,
     levels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Requests by schema and level.
+/// Number of requests by schema and level.
 type Counts = BTreeMap<(Arc<str>, Arc<str>), u64>;
 
-/// The schemas and levels as the caches have them, and what was counted.
+/// The cached schemas and levels, and the request counters.
 #[derive(Default)]
 pub struct FlowControl {
     table: RwLock<Table>,
@@ -61,7 +61,7 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// Follows the caches.
+    /// Creates the table and subscribes to the watch cache.
     pub fn new(objects: &Arc<dyn Objects>) -> Arc<Self> {
         let flow = Arc::new(FlowControl::default());
         for resource in [LEVELS, SCHEMAS] {
@@ -70,7 +70,7 @@ impl FlowControl {
         flow
     }
 
-    /// The first schema that a request fits, once its level is there too. Counts the request.
+    /// Returns the first schema that matches the request and whose level exists, and counts the request.
     pub fn classify(&self, attributes: &Attributes) -> Option<Class> {
         let class = self.find(attributes)?;
         *self.dispatched.lock().entry((class.schema.clone(), class.level.clone())).or_default() += 1;
@@ -89,14 +89,15 @@ impl FlowControl {
         })
     }
 
-    /// Requests by schema and level.
+    /// Returns the number of requests by schema and level.
     pub fn dispatched(&self) -> Vec<(String, String, u64)> {
         let each =
             |((schema, level), count): (&(Arc<str>, Arc<str>), &u64)| (schema.to_string(), level.to_string(), *count);
         self.dispatched.lock().iter().map(each).collect()
     }
 
-    /// `/debug/api_priority_and_fairness/dump_*`. No request ever waits, so queues and requests are empty tables.
+    /// Responds to `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so queues and requests are
+    /// empty tables.
     pub fn dump(&self, what: &str) -> Option<Response<Body>> {
         let text = match what {
             "dump_priority_levels" => self.dump_levels(),
@@ -122,7 +123,7 @@ impl FlowControl {
 }
 
 impl Class {
-    /// Names the schema and the level in an answer.
+    /// Adds headers with the uids of schema and level to a response.
     pub fn mark(&self, response: &mut Response<Body>) {
         let both = [
             ("x-kubernetes-pf-flowschema-uid", &self.schema_uid),

@@ -1,4 +1,4 @@
-//! The verbs.
+//! The handlers of the API's verbs.
 
 pub mod apply;
 pub mod delete;

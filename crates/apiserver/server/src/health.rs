@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/healthz`: each is a list of named checks.
+//! `/livez`, `/readyz`, `/healthz`: lists of named checks.
 
 use crate::body::Body;
 use crate::bootstrap::Step;
@@ -10,12 +10,12 @@ use api_meta::ApiError;
 use http::{Method, Response};
 use std::time::Duration;
 
-/// How long the store may take to answer.
+/// Timeout of the store's response.
 const STORE: Duration = Duration::from_secs(2);
 
-/// Checks of the process alone, which pass while it answers at all, as upstream's monitoring expects them by name.
+/// Checks that always pass while the process responds; upstream's monitoring expects them by name.
 const ALWAYS: [&str; 2] = ["ping", "log"];
-/// Steps of the start by upstream's names.
+/// Bootstrap steps by upstream's names.
 const HOOKS: [(&str, Step); 6] = [
     ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
     ("poststarthook/scheduling/bootstrap-system-priority-classes", Step::Objects),
@@ -30,7 +30,7 @@ struct Check {
     failure: Option<String>,
 }
 
-/// Answers `/livez`, `/readyz`, `/healthz` and one check below them.
+/// Responds to `/livez`, `/readyz`, `/healthz` and to one check below them.
 pub async fn respond(
     server: &Server,
     context: &Context,
@@ -86,7 +86,7 @@ async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
         let synced = server.caches.is_ready();
         all.push(check("informer-sync", synced, "the caches are not filled yet"));
     }
-    // Liveness must not depend on what another process has to do first.
+    // Liveness must not depend on steps that wait for another process.
     let done = |step| server.bootstrapped.has(step) || endpoint == "livez";
     all.extend(HOOKS.iter().map(|(name, step)| check(name, done(*step), "not finished")));
     if endpoint == "readyz" {
@@ -96,7 +96,7 @@ async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
     all
 }
 
-/// Why the store can't be used, if it can't.
+/// Returns why the store can't be used; None if it can.
 async fn store(server: &Server) -> Option<String> {
     match tokio::time::timeout(STORE, server.store.current_revision()).await {
         Ok(Ok(_)) => None,

@@ -1,4 +1,4 @@
-//! Impersonation: `Impersonate-*` headers, each part of which needs a permission of its own.
+//! Impersonation: `Impersonate-*` headers, each of which needs its own permission.
 
 use crate::credentials;
 use crate::server::Server;
@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Removes the impersonation headers and returns the user that they ask for, if they do.
+/// Removes the impersonation headers and returns the requested user, if any.
 pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
     let target = target(headers);
     credentials::take_all(headers, |name| name.as_str().starts_with("impersonate-"));
@@ -43,7 +43,7 @@ fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     }
 }
 
-/// The impersonated user with the groups that it has by itself, when `user` may be it.
+/// Returns the impersonated user with its implicit groups, if `user` may impersonate it.
 pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
     for attributes in needed(user, &other) {
         match server.authz.authorize(&attributes) {
@@ -87,7 +87,8 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
     all
 }
 
-/// Namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can have is that of a plain user.
+/// Returns namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can have belongs to a
+/// plain user.
 fn account(user: &str) -> Option<(&str, &str)> {
     let part = |text: &str| {
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';

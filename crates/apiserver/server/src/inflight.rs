@@ -1,9 +1,9 @@
-//! How many requests are carried out at once.
+//! Limits of concurrent requests.
 //!
-//! Requests beyond the limits wait for a place for a quarter of the request timeout at most, and a bounded number of them:
-//! those beyond are refused with 429. Nodes and the control plane's own clients have places of their own, so that a flood
-//! of others does not take nodes for dead. Watches, streams and proxies are not counted, nor are health checks and members of
-//! `system:masters`, who have to be able to repair an overloaded server.
+//! Requests above the limit wait up to a quarter of the request timeout. The number of waiting requests is bounded,
+//! too; those above it are rejected with 429. Nodes and the control plane's own clients have separate limits, so that
+//! a flood of other requests does not make nodes look dead. Watches, streams, proxies and health checks are not
+//! counted, nor are members of `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
 use api_meta::ApiError;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// For each place so many requests may wait.
+/// Maximum number of waiting requests per allowed concurrent request.
 const WAITING_PER_PLACE: usize = 4;
 
-/// Who runs the cluster, besides members of `system:masters`.
+/// Control plane users in addition to members of `system:masters`.
 const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
-/// The limits of requests that read and of those that write.
+/// Limits of reading and of mutating requests.
 pub struct InFlight {
     reading: Option<Lane>,
     mutating: Option<Lane>,
@@ -34,14 +34,14 @@ struct Lane {
     limit: usize,
 }
 
-/// A place among the requests in flight, until it is dropped.
+/// A permit of one request in flight; dropping it releases the permit.
 #[derive(Debug)]
 pub struct Place {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl InFlight {
-    /// Limits for reads and writes, 0 for none.
+    /// Creates limits of reads and writes; 0 for none.
     pub fn new(reading: usize, mutating: usize, request_timeout: Duration) -> Self {
         let system = if reading == 0 || mutating == 0 { 0 } else { reading.saturating_add(mutating) };
         InFlight {
@@ -52,10 +52,10 @@ impl InFlight {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// 429, with the seconds after which to try again.
+    /// 429, with the number of seconds until a retry.
     pub async fn enter(&self, context: &Context) -> Result<Place, ApiError> {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         let lane = match is_system(&context.user) {
@@ -95,7 +95,7 @@ impl Lane {
     }
 }
 
-/// Counts a request that waits, however it ends.
+/// Counts a waiting request until it is dropped.
 struct Waits<'a> {
     count: &'a AtomicUsize,
     before: usize,
@@ -113,7 +113,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// True for requests that last as long as their clients want: neither limits nor timeouts count them.
+/// Returns whether a request lasts as long as its client wants: limits and timeouts do not apply.
 pub fn is_long_running(info: &RequestInfo) -> bool {
     let streams = matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
     info.is_resource && (info.verb == "watch" || streams)

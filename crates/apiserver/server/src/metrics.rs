@@ -1,7 +1,7 @@
 //! `/metrics`, in Prometheus' text format 0.0.4 with upstream's names.
 //!
-//! Written by hand: the OpenMetrics form that libraries write gives counters other names in their TYPE lines than
-//! upstream's dashboards and tests look for.
+//! Written by hand: libraries write the OpenMetrics form, whose TYPE lines name counters differently from what
+//! upstream's dashboards and tests expect.
 
 mod process;
 mod text;
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use text::Page;
 
-/// Upstream's bounds for the time that requests take, in seconds.
+/// Upstream's buckets of request durations, in seconds.
 const DURATIONS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
-/// Upstream's bounds for the sizes of answers, in bytes.
+/// Upstream's buckets of response sizes, in bytes.
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ struct Key {
     scope: &'static str,
 }
 
-/// The server's counters.
+/// The server's metrics.
 #[derive(Default)]
 pub struct ServerMetrics {
     requests: Mutex<BTreeMap<(Key, u16), u64>>,
@@ -52,7 +52,7 @@ pub struct ServerMetrics {
     refused: AtomicU64,
 }
 
-/// Counts one while it lives.
+/// A gauge that is incremented while this value lives.
 pub struct Gauge(Arc<AtomicI64>);
 
 impl Gauge {
@@ -69,13 +69,13 @@ impl Drop for Gauge {
 }
 
 impl ServerMetrics {
-    /// A request begins.
+    /// Records the start of a request.
     pub fn begin(&self, context: &Context) -> Gauge {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         Gauge::new(if reads { &self.reading } else { &self.mutating })
     }
 
-    /// A request ended.
+    /// Records the end of a request.
     pub fn end(&self, begun: Gauge, context: &Context, code: u16, size: Option<u64>, took: Duration) {
         drop(begun);
         let key = key(context);
@@ -87,23 +87,23 @@ impl ServerMetrics {
         *self.requests.lock().entry((key, code)).or_default() += 1;
     }
 
-    /// A watch runs while the gauge lives.
+    /// Counts a running watch while the gauge lives.
     pub fn watching(&self) -> Gauge {
         Gauge::new(&self.watches)
     }
 
-    /// One event was sent to a watcher.
+    /// Counts an event that was sent to a watcher.
     pub fn watch_event(&self, row: &'static Resource) {
         *self.events.lock().entry((row.group, row.version, row.kind)).or_default() += 1;
     }
 
-    /// Credentials were judged.
+    /// Counts an authentication attempt.
     pub fn authenticated(&self, ok: bool) {
         let counter = if ok { &self.authenticated } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The page.
+    /// Responds with the page.
     pub fn respond(&self, server: &Server) -> Response<Body> {
         let mut page = Page::default();
         self.write_requests(&mut page);
@@ -182,7 +182,7 @@ fn write_certificate_life(page: &mut Page, server: &Server) {
     page.line(&format!("{NAME}_count"), &[], life.count as f64);
 }
 
-/// Durations of operations, which `label` names.
+/// Writes histograms of operation durations, with the operation in `label`.
 fn write_timings(page: &mut Page, name: &str, label: &'static str, timings: &Timings) {
     page.head(name, "histogram", "Time taken, in seconds.");
     for (operation, durations) in timings.all() {
@@ -222,7 +222,8 @@ fn key(context: &Context) -> Key {
     }
 }
 
-/// Paths that are no resources count as subresources, as upstream has it: a bounded number of them.
+/// Returns the subresource label. As upstream, paths that are no resources count as subresources; their number is
+/// bounded.
 fn subresource(context: &Context) -> String {
     let info = &context.info;
     let known = |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);

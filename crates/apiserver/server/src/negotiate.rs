@@ -1,4 +1,4 @@
-//! Which representation a client wants: media type, transformation, indentation.
+//! Content negotiation: media type, transformation, indentation.
 
 use api_meta::{ApiError, Reason};
 
@@ -9,7 +9,7 @@ pub const YAML: &str = "application/yaml";
 /// Kubernetes' protobuf.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How bytes are written.
+/// An encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// JSON
@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The media type.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Json => JSON,
@@ -32,10 +32,10 @@ impl Format {
     }
 }
 
-/// What an object is turned into.
+/// A transformation of the object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transform {
-    /// It stays what it is.
+    /// The object itself.
     #[default]
     None,
     /// `meta.k8s.io Table`
@@ -46,12 +46,12 @@ pub enum Transform {
     PartialList,
 }
 
-/// The chosen representation.
+/// The negotiated representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Bytes.
+    /// Encoding.
     pub format: Format,
-    /// Shape.
+    /// Transformation.
     pub transform: Transform,
     /// Indented JSON.
     pub pretty: bool,
@@ -64,18 +64,18 @@ pub struct MediaRange {
     pub media_type: String,
     /// Parameters other than `q`.
     pub parameters: Vec<(String, String)>,
-    /// Weight.
+    /// Weight (`q`).
     pub quality: f32,
 }
 
 impl MediaRange {
-    /// A parameter.
+    /// Returns a parameter's value.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 }
 
-/// The ranges of an Accept header, most wanted first.
+/// Parses the ranges of an Accept header, most preferred first.
 pub fn ranges(accept: &str) -> Vec<MediaRange> {
     let mut all: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|r| !r.is_empty()).map(range).collect();
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
@@ -100,12 +100,12 @@ fn range(text: &str) -> MediaRange {
     out
 }
 
-/// The representation of an object, list or watch for this Accept header.
+/// Negotiates the representation of an object, list or watch from an Accept header.
 pub fn wanted(accept: &str) -> Result<Wanted, ApiError> {
     first_of(accept, |_| true)
 }
 
-/// The representation of an object that has no columns: a Table can't be had.
+/// Negotiates the representation of an object without columns: a Table is not acceptable.
 pub fn wanted_without_table(accept: &str) -> Result<Wanted, ApiError> {
     first_of(accept, |wanted| wanted.transform != Transform::Table)
 }
@@ -138,13 +138,13 @@ fn acceptable(range: &MediaRange) -> Option<Wanted> {
     Some(Wanted { format, transform, pretty: false })
 }
 
-/// 406.
+/// Returns a 406 error.
 pub fn not_acceptable() -> ApiError {
     let text = format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
     ApiError::new(Reason::NotAcceptable, text)
 }
 
-/// 406 for the metadata of one object where there is a list, and of a list where there is one object.
+/// Returns a 406 error for the metadata of one object where the response is a list, and the reverse.
 pub fn wrong_plurality(transform: Transform, kind: &str) -> ApiError {
     let (asked, what) = match transform {
         Transform::PartialList => ("PartialObjectMetadataList", "not a list"),
@@ -153,7 +153,7 @@ pub fn wrong_plurality(transform: Transform, kind: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("you requested {asked}, but the requested object is {what} ({kind})"))
 }
 
-/// The format of a body by its Content-Type; an empty one is JSON.
+/// Returns the format of a body by its Content-Type; an empty one is JSON.
 pub fn body_format(content_type: &str) -> Result<Format, ApiError> {
     match media_type(content_type).as_str() {
         "" | JSON => Ok(Format::Json),
@@ -163,12 +163,12 @@ pub fn body_format(content_type: &str) -> Result<Format, ApiError> {
     }
 }
 
-/// A Content-Type without parameters, in lower case.
+/// Returns a Content-Type without parameters, in lower case.
 pub fn media_type(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// 415.
+/// Returns a 415 error.
 pub fn unsupported_media_type(accepted: &[&str]) -> ApiError {
     let text = "the body of the request was in an unknown format - accepted media types include: ";
     ApiError::new(Reason::UnsupportedMediaType, format!("{text}{}", accepted.join(", ")))

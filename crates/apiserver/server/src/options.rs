@@ -29,10 +29,10 @@ pub struct ServerOptions {
     /// Key of the client certificate for the store
     #[arg(long)]
     pub etcd_keyfile: Option<PathBuf>,
-    /// What all keys in the store start with
+    /// Prefix of all keys in the store
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
-    /// How often the store's history is compacted, 0 for never
+    /// Interval between two compactions of the store's history, 0 for never
     #[arg(long, default_value = "5m")]
     pub etcd_compaction_interval: String,
     /// How long events are kept
@@ -42,16 +42,16 @@ pub struct ServerOptions {
     /// Address to listen on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to serve HTTPS on; 0 lets the kernel pick
+    /// Port to serve HTTPS on; 0 picks a free one
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// File to write the port to
+    /// Write the bound port to this file
     #[arg(long)]
     pub port_file: Option<PathBuf>,
-    /// Address under which members of the cluster reach this server
+    /// Address under which other members of the cluster reach this server
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Host name or address for links that this server hands out
+    /// Host name or address in links to this server
     #[arg(long, default_value = "")]
     pub external_hostname: String,
     /// Server certificate
@@ -61,28 +61,28 @@ pub struct ServerOptions {
     #[arg(long, required = true)]
     pub tls_private_key_file: PathBuf,
 
-    /// Oldest version of TLS to offer: VersionTLS12 or VersionTLS13
+    /// Minimum version of TLS: VersionTLS12 or VersionTLS13
     #[arg(long, default_value = "")]
     pub tls_min_version: String,
-    /// Cipher suites to offer for TLS 1.2, by Go's names
+    /// Cipher suites for TLS 1.2, by Go's names
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
     /// Serve HTTP/1.1 only
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub disable_http2_serving: bool,
-    /// Requests at once on one HTTP/2 connection, 0 for the default of 1000
+    /// Concurrent requests on one HTTP/2 connection, 0 for the default of 1000
     #[arg(long, default_value_t = 0)]
     pub http2_max_streams_per_connection: u32,
-    /// Requests that read at once, 0 for no limit
+    /// Concurrent reading requests, 0 for no limit
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: usize,
-    /// Requests that write at once, 0 for no limit
+    /// Concurrent mutating requests, 0 for no limit
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: usize,
-    /// How long a request may take unless it is a watch, a stream or a proxy
+    /// Timeout of a request that is no watch, stream or proxy
     #[arg(long, default_value = "1m0s")]
     pub request_timeout: String,
-    /// How long to serve on after a signal to stop, while /readyz fails
+    /// How long to keep serving after a stop signal, while /readyz fails
     #[arg(long, default_value = "0s")]
     pub shutdown_delay_duration: String,
 
@@ -95,10 +95,10 @@ pub struct ServerOptions {
     /// Accept bootstrap tokens
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
-    /// Let requests without credentials in as system:anonymous (default true, false with AlwaysAllow)
+    /// Accept requests without credentials as system:anonymous (default true, false with AlwaysAllow)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub anonymous_auth: Option<bool>,
-    /// File that names the paths which requests without credentials may ask for
+    /// File that lists the paths open to requests without credentials
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
     /// Keys that verify ServiceAccount tokens
@@ -110,13 +110,13 @@ pub struct ServerOptions {
     /// Issuers of ServiceAccount tokens, the first one signs
     #[arg(long, value_delimiter = ',')]
     pub service_account_issuer: Vec<String>,
-    /// Where the keys are published
+    /// URL under which the keys are published
     #[arg(long, default_value = "")]
     pub service_account_jwks_uri: String,
-    /// Extend the life of tokens that pods mount
+    /// Extend the lifetime of tokens that pods mount
     #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub service_account_extend_token_expiration: bool,
-    /// The longest life of a ServiceAccount token, at least an hour, 0 for no bound but upstream's
+    /// Maximum lifetime of a ServiceAccount token, at least an hour, 0 for upstream's bounds only
     #[arg(long, default_value = "0s")]
     pub service_account_max_token_expiration: String,
     /// Audiences of this server
@@ -141,32 +141,32 @@ pub struct ServerOptions {
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Authorisers in their order
+    /// Authorizers in their order
     #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
     pub authorization_mode: Vec<String>,
-    /// Admission plugins to turn on
+    /// Admission plugins to enable
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins to turn off
+    /// Admission plugins to disable
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
 
-    /// Addresses of Services, as CIDRs
+    /// CIDRs of cluster IPs
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     pub service_cluster_ip_range: Vec<IpNet>,
     /// Node ports of Services, FIRST-LAST
     #[arg(long, default_value = "30000-32767", value_parser = port_range)]
     pub service_node_port_range: RangeInclusive<u16>,
-    /// Certificate to show to kubelets
+    /// Client certificate for kubelets
     #[arg(long)]
     pub kubelet_client_certificate: Option<PathBuf>,
-    /// Key of the certificate to show to kubelets
+    /// Key of the client certificate for kubelets
     #[arg(long)]
     pub kubelet_client_key: Option<PathBuf>,
     /// CA of kubelets' certificates
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
-    /// Kinds of node addresses to use, most wanted first
+    /// Types of node addresses to use, most preferred first
     #[arg(long, value_delimiter = ',', default_value = "InternalIP,ExternalIP,Hostname")]
     pub kubelet_preferred_address_types: Vec<String>,
 
@@ -181,7 +181,7 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
 }
 
 impl ServerOptions {
-    /// The store's part.
+    /// Returns the options of the store's client.
     pub fn store(&self) -> StoreConfig {
         StoreConfig {
             servers: self.etcd_servers.clone(),
@@ -191,7 +191,7 @@ impl ServerOptions {
         }
     }
 
-    /// Authentication's part.
+    /// Returns the options of authentication.
     ///
     /// # Errors
     /// A configuration file that can't be used.
@@ -207,7 +207,8 @@ impl ServerOptions {
         })
     }
 
-    /// Who may come without credentials. With AlwaysAllow nobody may: that would open the cluster to the network.
+    /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every anonymous request would
+    /// be allowed.
     fn anonymous(&self) -> anyhow::Result<Anonymous> {
         let configured = match &self.authentication_config {
             Some(path) => authentication_config::read(path)?,
@@ -237,7 +238,7 @@ impl ServerOptions {
         }
     }
 
-    /// The headers in which a front proxy names the user.
+    /// Returns the headers in which a front proxy sends the user.
     pub fn identity_headers(&self) -> IdentityHeaders {
         let names =
             [&self.requestheader_username_headers, &self.requestheader_group_headers, &self.requestheader_uid_headers];
@@ -267,7 +268,7 @@ impl ServerOptions {
         }
     }
 
-    /// Authorisation's part.
+    /// Returns the authorization modes.
     ///
     /// # Errors
     /// An unknown mode.
@@ -275,14 +276,14 @@ impl ServerOptions {
         Ok(self.authorization_mode.iter().map(|mode| mode.parse()).collect::<Result<_, _>>()?)
     }
 
-    /// The address that others use: as given, the one to listen on, or this machine's.
+    /// Returns the address for other components: the advertised one, the one to listen on, or this machine's.
     pub fn advertised(&self) -> IpAddr {
         let unusable = self.bind_address.is_unspecified() || self.bind_address.is_loopback();
         self.advertise_address.unwrap_or_else(|| if unusable { own_address() } else { self.bind_address })
     }
 }
 
-/// The source address of a route to the world; no packet is sent.
+/// Returns the source address of the default route; sends no packet.
 fn own_address() -> IpAddr {
     let route = || {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
@@ -292,10 +293,10 @@ fn own_address() -> IpAddr {
     route().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST))
 }
 
-/// A duration as Go writes it: `1h30m`, `5m0s`, `500ms`.
+/// Parses a duration in Go's notation: `1h30m`, `5m0s`, `500ms`.
 ///
 /// # Errors
-/// Anything else.
+/// Any other text.
 pub fn duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
     let bad = || anyhow::anyhow!("--{flag}: {text:?} is not a duration such as 5m or 1h30m");
     if text == "0" {

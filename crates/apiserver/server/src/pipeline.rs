@@ -1,5 +1,5 @@
-//! The stages of a request: request info, authentication, impersonation, a place among the requests in flight, flow,
-//! authorisation, then the handler of its path (admission and the registry follow inside writes).
+//! The handler chain: request info, authentication, impersonation, concurrency limit, flow classification,
+//! authorization, then the handler of the path (admission and the registry follow inside writes).
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
@@ -17,10 +17,10 @@ use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// First words of a kubelet's paths that run something in a container or dump one.
+/// First segments of kubelet paths that run a command in a container or checkpoint one.
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
-/// Answers a request.
+/// Handles a request.
 pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
     let begun = Instant::now();
     let upgrade = request.headers().contains_key("upgrade").then(|| hyper::upgrade::on(&mut request));
@@ -50,13 +50,13 @@ pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     response
 }
 
-/// What names the request in logs on both sides: as the client says, or new.
+/// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new one.
 fn audit_id(context: &Context) -> http::HeaderValue {
     let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
     given.cloned().or_else(|| uuid().try_into().ok()).unwrap_or(http::HeaderValue::from_static(""))
 }
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 fn uuid() -> String {
     let bits: u128 = rand::random();
     let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | (0x4000_u128 << 64) | (0x8000_u128 << 48);
@@ -65,7 +65,7 @@ fn uuid() -> String {
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
-/// Answers within the request timeout, or the client's if that is shorter.
+/// Responds within the request timeout, or the client's if that is shorter.
 async fn in_time(
     server: &Arc<Server>,
     context: &mut Context,
@@ -82,7 +82,7 @@ async fn in_time(
     }
 }
 
-/// The timeout that the client asks for.
+/// Returns the timeout in the client's request.
 fn timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
     let asked = context.query.text("timeout");
     if asked.is_empty() {
@@ -129,13 +129,13 @@ fn authorize(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
     }
 }
 
-/// Asks for the right to do what a request does under another verb as well.
+/// Authorizes the request under another verb as well.
 pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
     authorize(server, &Attributes { verb: verb.to_owned(), ..attributes(context) })
 }
 
-/// True for what runs in a container. It needs `create` besides the verb of its method: a WebSocket begins with GET, and a
-/// right to read must not be enough.
+/// Returns whether the request runs a command in a container. It needs `create` in addition to its method's verb: a
+/// WebSocket begins with GET, and the permission to read must not suffice.
 fn opens_stream(info: &RequestInfo) -> bool {
     match (info.group.as_str(), info.resource.as_str(), info.subresource.as_str()) {
         ("", "pods", "exec" | "attach" | "portforward") => true,

@@ -1,8 +1,8 @@
-//! Requests that end at kubelets, pods and services: logs, exec, attach, port-forward, proxy.
+//! Requests that are forwarded to kubelets, pods and services: logs, exec, attach, port-forward, proxy.
 //!
-//! Invariant: where a request goes is taken from stored objects, never from the client. An upgraded connection is passed
-//! through as bytes, so that every protocol that a kubelet speaks works, and translated where it speaks none that the client
-//! does; a refused upgrade closes the backend.
+//! Invariant: a request's destination comes from stored objects, never from the client. An upgraded connection is
+//! copied as bytes, so that every protocol of a kubelet works; it is translated if kubelet and client have no
+//! protocol in common. A rejected upgrade closes the backend's connection.
 
 mod backend;
 mod connect;
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 pub use connect::{KubeletTls, Kubelets, joined};
 pub use reach::Reach;
 
-/// Whether a subresource ends outside this server.
+/// Returns whether a subresource is forwarded to a backend.
 pub fn serves(row: &Resource, subresource: &str) -> bool {
     row.group.is_empty()
         && matches!(
@@ -39,7 +39,7 @@ pub fn serves(row: &Resource, subresource: &str) -> bool {
         )
 }
 
-/// Answers such a request.
+/// Responds to such a request.
 pub async fn answer(
     server: &Server,
     context: &Context,
@@ -80,7 +80,7 @@ pub async fn answer(
     backend::forward(&server.tasks, context, target, body, upgrade).await
 }
 
-/// True for a read of the backend's root without the slash that relative links need.
+/// Returns whether a read of the backend's root lacks the trailing slash that relative links need.
 fn lacks_slash(context: &Context) -> bool {
     context.info.rest.is_empty() && matches!(context.method, Method::GET | Method::HEAD)
 }
@@ -94,7 +94,7 @@ fn to_slash(context: &Context) -> Response<Body> {
     response
 }
 
-/// Admission of a connection: it has no object, only options.
+/// Runs admission of a connection, which has options but no object.
 async fn admit(server: &Server, context: &Context, row: &'static Resource) -> Result<(), ApiError> {
     let mut write = Write::internal(row, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part of a URL after `?`.
+    /// Parses the part of a URL after `?`.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Query(
@@ -16,32 +16,32 @@ impl Query {
         )
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     pub fn first(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
-    /// The first value, empty when absent.
+    /// Returns the first value, empty if absent.
     pub fn text(&self, name: &str) -> &str {
         self.first(name).unwrap_or_default()
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
-    /// A switch as Go reads it: present and not `false` or `0`.
+    /// Parses a boolean as Go does for queries: true if present and not `false` or `0`.
     pub fn flag(&self, name: &str) -> bool {
         self.first(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// A switch with three states.
+    /// Parses an optional boolean.
     pub fn switch(&self, name: &str) -> Option<bool> {
         self.first(name).map(|_| self.flag(name))
     }
 
-    /// A number.
+    /// Parses an optional number.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.first(name) {
             None | Some("") => Ok(None),
@@ -52,7 +52,7 @@ impl Query {
         }
     }
 
-    /// `dryRun`: whether nothing is to be stored. `kind` names the options in the error.
+    /// Parses `dryRun`; true if nothing is to be stored. `kind` names the options in the error.
     pub fn dry_run(&self, kind: &str) -> Result<bool, ApiError> {
         match self.all("dryRun").find(|value| *value != "All") {
             None => Ok(self.first("dryRun").is_some()),
@@ -61,7 +61,7 @@ impl Query {
     }
 }
 
-/// 422 for an option that has none of the known values.
+/// Builds a 422 for an option with an unknown value.
 pub fn unsupported(kind: &str, field: &str, value: &str, known: &[&str]) -> ApiError {
     let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
     let message = format!("Unsupported value: {value:?}: supported values: {}", known.join(", "));

@@ -1,4 +1,4 @@
-//! Quota usage, written through the registry.
+//! Writes quota usage through the registry.
 
 use api_meta::ApiError;
 use apiserver_admission::QuotaStore;

@@ -1,4 +1,4 @@
-//! What a method and path ask for.
+//! Parses method and path of a request.
 
 mod segments;
 
@@ -8,22 +8,22 @@ use apiserver_request::RequestInfo;
 use http::Method;
 use segments::Segments;
 
-/// A path that is refused before anybody looks at what it names.
+/// A path that is rejected before it is parsed further.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BadPath {
     /// Not UTF-8, or a broken escape, or a NUL.
     Malformed,
-    /// Has `.`, `..` or empty segments; the clean form.
+    /// Has `.`, `..` or empty segments; holds the clean form.
     Unclean(String),
 }
 
-/// Subresources of namespaces, which stand where a resource in the namespace would.
+/// Subresources of namespaces, which stand at the position of a resource in the namespace.
 const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
 
-/// The subresource after which a path belongs to a backend and is passed on as it is.
+/// The subresource after which the path belongs to a backend and is forwarded unchanged.
 const PROXY: &str = "proxy";
 
-/// Reads a request's path; `raw` is as sent.
+/// Parses a request's path; `raw` is the path as sent.
 pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, BadPath> {
     let segments = Segments::read(raw)?;
     let words = segments.words();
@@ -55,8 +55,8 @@ pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, B
     Ok(info)
 }
 
-/// True for the deprecated `/watch/RESOURCE...`. It exists for reads of plain resources only: in front of a subresource
-/// it would turn any request to a backend into a `watch`.
+/// Returns whether the path is the deprecated `/watch/RESOURCE...`. It is accepted for reads of plain resources only:
+/// before a subresource it would turn any proxied request into the verb `watch`.
 fn watched(method: &Method, words: &[&str]) -> bool {
     let ["watch", resource @ ..] = words else { return false };
     let mut plain = RequestInfo::default();
@@ -88,7 +88,7 @@ fn fill_resource(info: &mut RequestInfo, words: &[&str]) -> usize {
     begin
 }
 
-/// Without a name a read is a list (or watch), a delete is of a collection.
+/// Sets the verb of requests without a name: list (or watch) for reads, deletecollection for deletes.
 fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
     if !info.name.is_empty() {
         return;
@@ -103,7 +103,7 @@ fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
     }
 }
 
-/// The one name that a field selector leaves, if it can be a name at all.
+/// Returns the name that a field selector requires, if it is a valid path segment.
 fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
     let name = selector.exact("metadata.name")?;

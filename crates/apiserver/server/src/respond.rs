@@ -1,4 +1,4 @@
-//! Responses: objects, lists and Status in the representation that the client wants.
+//! Responses: objects, lists and Status in the negotiated representation.
 
 use crate::body::{Body, full};
 use crate::compress;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const STATUS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
-/// An error as a response.
+/// Builds a response from an error.
 pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     let mut response = status(wanted, &error.status());
@@ -29,7 +29,7 @@ pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
     response
 }
 
-/// A Status as a response; its code is the response's.
+/// Builds a response from a Status; uses its code.
 pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
     let code = u16::try_from(status.code).ok().filter(|c| *c >= 100).unwrap_or(200);
     let tree = serde_json::to_value(status).unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
     response(code, wanted.format.media_type(), bytes)
 }
 
-/// Any object as a response. `row` serves tables; without one only the object itself can be sent.
+/// Builds a response from an object. `row` provides table columns; without it only the object itself can be sent.
 pub fn object(
     context: &Context,
     code: u16,
@@ -76,7 +76,7 @@ fn one_meta(tree: &Value) -> ListMeta {
     ListMeta { resource_version: api_meta::Meta::resource_version(tree).to_owned(), ..ListMeta::default() }
 }
 
-/// A cached object as a response.
+/// Builds a response from a cached object.
 pub fn entry(context: &Context, row: &'static Resource, entry: &Entry) -> Result<Response<Body>, ApiError> {
     let wanted = context.wanted()?;
     if wanted.transform != Transform::None || wanted.pretty || wanted.format == Format::Yaml {
@@ -89,7 +89,7 @@ pub fn entry(context: &Context, row: &'static Resource, entry: &Entry) -> Result
     Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
 }
 
-/// A list of cached objects as a response.
+/// Builds a response from a list of cached objects.
 pub fn list(
     context: &Context,
     row: &'static Resource,
@@ -115,7 +115,7 @@ pub fn list(
     Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
 }
 
-/// A list of objects that are at hand as trees.
+/// Builds a response from a list of unstructured objects.
 pub fn trees(
     context: &Context,
     row: &'static Resource,
@@ -155,7 +155,7 @@ fn shaped(
     Ok(transform::encode_partial_list(wanted, &items, meta))
 }
 
-/// An object in a format.
+/// Encodes an object.
 pub fn encode(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8> {
     match wanted.format {
         Format::Protobuf => proto::encode_object(message, tree),
@@ -163,12 +163,12 @@ pub fn encode(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8
     }
 }
 
-/// JSON without a schema in a format; protobuf falls back to JSON.
+/// Encodes JSON without a schema; protobuf falls back to JSON.
 pub fn untyped(wanted: Wanted, tree: &Value) -> Vec<u8> {
     restyle(wanted, serde_json::to_vec(tree).unwrap_or_default())
 }
 
-/// Compact JSON as the client wants to see it.
+/// Indents compact JSON if negotiated.
 fn restyle(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
     if wanted.format == Format::Yaml {
         let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -181,7 +181,7 @@ fn restyle(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// JSON indented by two blanks, members in their order.
+/// Indents JSON by two blanks; keeps the order of fields.
 fn indent(compact: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(compact.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
@@ -230,7 +230,7 @@ fn with_newline(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A response with a body of that type.
+/// Builds a response with a body of that type.
 pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -241,12 +241,12 @@ pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Respo
     response
 }
 
-/// Plain text.
+/// Builds a plain-text response.
 pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
     response(code, "text/plain; charset=utf-8", text.into())
 }
 
-/// JSON that is no API object.
+/// Builds a response with JSON that is no API object.
 pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
     response(code, "application/json", serde_json::to_vec(tree).unwrap_or_default())
 }

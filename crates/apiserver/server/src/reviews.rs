@@ -1,4 +1,4 @@
-//! Kinds that are only answered: reviews, bindings, component statuses.
+//! Kinds that are not stored: reviews, bindings, component statuses.
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
@@ -16,7 +16,7 @@ use http::Response;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Answers a request for such a kind.
+/// Responds to a request for such a kind.
 pub async fn respond(
     server: &Server,
     context: &Context,
@@ -77,7 +77,7 @@ fn subject(spec: &Value) -> User {
     User { name: text("user"), uid: text("uid"), groups: strings(&spec["groups"]), extra }
 }
 
-/// The status of an access review.
+/// Computes the status of an access review.
 fn access(server: &Server, row: &Resource, review: &Value, user: User, namespace: &str) -> Result<Value, ApiError> {
     let spec = &review["spec"];
     check(row, spec, &user, namespace)?;
@@ -158,8 +158,8 @@ fn asked(spec: &Value, user: User) -> Attributes {
     }
 }
 
-/// A review's selector as the query of a request has it: as sent, or its requirements. A requirement that can't be
-/// written so is left out, which selects more and therefore allows less.
+/// Converts a review's selector to query form: as sent, or from its requirements. A requirement that has no query
+/// form is omitted, which selects more objects and so can only deny more.
 fn selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>) -> String {
     if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
         return raw.to_owned();
@@ -191,7 +191,7 @@ fn label_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
     }
 }
 
-/// True for text without the signs that selectors are written with.
+/// Returns whether the text has no special characters of selectors.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))
 }
@@ -205,7 +205,7 @@ fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, Ap
     Ok(json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete}))
 }
 
-/// Deprecated and empty: there is nobody to ask.
+/// Responds with an empty list: ComponentStatus is deprecated and has no source here.
 fn component_statuses(context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
     let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
     match context.info.verb.as_str() {

@@ -1,4 +1,4 @@
-//! From the path to its handler.
+//! Routes a path to its handler.
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
@@ -11,7 +11,7 @@ use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 
-/// Hands an authorised request to its handler.
+/// Passes an authorized request to its handler.
 pub async fn dispatch(
     server: &Arc<Server>,
     context: &Context,
@@ -28,7 +28,7 @@ pub async fn dispatch(
     Ok(respond::text(404, "404 page not found\n"))
 }
 
-/// Paths that are no resources.
+/// Responds to paths that are no resources.
 async fn plain(server: &Arc<Server>, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
@@ -79,7 +79,7 @@ async fn resource(
         return subresource(server, context, row, body, upgrade).await;
     }
     let verb = info.verb.as_str();
-    // Creates go to collections; updates and patches to objects.
+    // Creates go to collections; updates and patches go to objects.
     let misplaced = match verb {
         "create" => !info.name.is_empty(),
         "update" | "patch" => info.name.is_empty(),
@@ -118,15 +118,15 @@ async fn subresource(
     handlers::subresource::respond(server, context, row, body.read().await?).await
 }
 
-/// The row of the path's resource.
+/// Finds the resource of the path.
 fn find(context: &Context) -> Option<&'static Resource> {
     let info = &context.info;
     api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
 }
 
-/// Refuses paths that no resource of this scope has: namespaced resources are written in a namespace, cluster-scoped ones
-/// have no path below a namespace. Authorisation was asked for in the path's namespace, so that a cluster-scoped object
-/// behind such a path would be open to a role in any namespace.
+/// Rejects paths with the wrong scope: namespaced resources are written in a namespace, cluster-scoped ones have no
+/// path below a namespace. Authorization used the path's namespace, so a cluster-scoped object behind such a path
+/// would be accessible to a role in any namespace.
 fn check_scope(info: &RequestInfo, row: &Resource) -> Result<(), ApiError> {
     if !row.namespaced && info.below_namespace || !info.rest.is_empty() && info.subresource != "proxy" {
         return Err(ApiError::no_such_path());
@@ -134,12 +134,12 @@ fn check_scope(info: &RequestInfo, row: &Resource) -> Result<(), ApiError> {
     if !row.namespaced || !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch") {
         return Ok(());
     }
-    // A path that is read across namespaces exists, but takes no writes.
+    // A list across namespaces exists at this path, but no writes.
     let exists = row.has_verb("list") && (info.name.is_empty() || info.verb == "deletecollection");
     Err(if exists { method_not_allowed() } else { ApiError::no_such_path() })
 }
 
-/// 405.
+/// Returns a 405 error.
 pub fn method_not_allowed() -> ApiError {
     ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
         .with_details(api_meta::Details::default())

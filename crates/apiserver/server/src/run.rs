@@ -1,4 +1,4 @@
-//! Puts the parts together and serves.
+//! Assembles and runs the server.
 
 use crate::bootstrap::{self, Steps};
 use crate::discovery::Discovery;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How long open requests may go on after the signal.
+/// Maximum time for open requests after the stop signal.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Runs a server until `shutdown`.
@@ -49,8 +49,8 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     Ok(tasks.finish(Duration::from_secs(2)).await?)
 }
 
-/// Ends the serving some time after the signal to stop, during which load balancers see `/readyz` fail, or at once when a
-/// background task has failed: what is left of the server would answer from the past.
+/// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail; stops at once if a
+/// critical task has failed, because the rest of the server would serve stale data.
 async fn close(signal: CancellationToken, failed: CancellationToken, delay: Duration, closing: CancellationToken) {
     tokio::select! {
         () = failed.cancelled() => {}
@@ -72,6 +72,7 @@ fn build(
     let objects: Arc<dyn Objects> = caches.clone();
     let authn = Authn::new(options.authn()?, objects.clone())?;
     let authz = Authz::new(&options.modes()?, &objects);
+    // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs admission.
     let slot = Arc::new(admission::QuotaSlot::default());
     let plugins = plugins(options, &objects, &authz, &slot)?;
     let services = ServiceOptions {
@@ -155,7 +156,7 @@ async fn serve_until(listener: TcpListener, options: &ServerOptions, server: Arc
     tracing::info!(%address, "serving HTTPS");
     let closing = server.closing.clone();
     let service = hyper::service::service_fn(move |request| {
-        // Some 12 KiB, which would be copied from place to place otherwise.
+        // Boxed: the future has about 12 KiB, which would otherwise be copied at every move.
         let answer = Box::pin(pipeline::handle(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
@@ -185,7 +186,7 @@ fn serving(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
 mod tests {
     use super::*;
 
-    /// Times in milliseconds.
+    /// All times in milliseconds.
     async fn closes_within(signal: bool, failed: bool, delay: u64, limit: u64) -> bool {
         let [signalled, failure, closing] = std::array::from_fn(|_| CancellationToken::new());
         for (token, set) in [(&signalled, signal), (&failure, failed)] {

@@ -1,4 +1,4 @@
-//! What every request is served with.
+//! The state shared by all requests.
 
 use crate::bootstrap::Steps;
 use crate::credentials::IdentityHeaders;
@@ -17,21 +17,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The running server's parts.
+/// The parts of a running server.
 pub struct Server {
-    /// Reads and writes.
+    /// Reads and writes of objects.
     pub registry: Arc<Registry>,
-    /// The caches.
+    /// The watch caches.
     pub caches: Arc<Caches>,
-    /// The store, for health.
+    /// The store's client, for health checks.
     pub store: Store,
-    /// Who asks.
+    /// The authenticators.
     pub authn: Arc<Authn>,
-    /// The headers in which front proxies name users.
+    /// The headers in which front proxies send users.
     pub identity_headers: IdentityHeaders,
-    /// May they.
+    /// The authorizers.
     pub authz: Arc<Authz>,
-    /// Which flow a request belongs to.
+    /// The classification of requests into flows.
     pub flow: Arc<FlowControl>,
     /// Discovery and OpenAPI documents.
     pub discovery: Discovery,
@@ -41,16 +41,16 @@ pub struct Server {
     pub kubelets: Kubelets,
     /// `host:port` under which clients reach this server.
     pub external_address: String,
-    /// Which bootstrap objects are there.
+    /// The completed bootstrap steps.
     pub bootstrapped: Steps,
-    /// How many requests are carried out at once.
+    /// Limits of concurrent requests.
     pub inflight: InFlight,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub request_timeout: Duration,
-    /// Shutdown has begun: not ready, but still serving.
+    /// Cancelled at the stop signal: not ready, but still serving.
     pub stopping: CancellationToken,
-    /// The end of serving: watches end.
+    /// Cancelled when serving ends: watches end.
     pub closing: CancellationToken,
-    /// The background tasks, whose failure stops the server.
+    /// The background tasks; a critical failure stops the server.
     pub tasks: Tasks,
 }

@@ -14,7 +14,7 @@ const META: &str = "meta.k8s.io/v1";
 const PARTIAL: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 const PARTIAL_LIST: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList";
 
-/// A Table of objects. Watches send the columns with their first event only.
+/// Builds a Table of objects. Watches send the columns with their first event only.
 pub fn table<'a>(
     include: &str,
     resource: &'static Resource,
@@ -62,17 +62,17 @@ fn list_meta(meta: &ListMeta) -> Value {
     Value::Object(out)
 }
 
-/// The metadata of an object as an object of its own.
+/// Builds a PartialObjectMetadata from an object.
 pub fn partial(tree: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": tree.get("metadata")})
 }
 
-/// A PartialObjectMetadata in a format.
+/// Encodes a PartialObjectMetadata.
 pub fn encode_partial(wanted: Wanted, tree: &Value) -> Vec<u8> {
     encode(wanted, PARTIAL, tree)
 }
 
-/// A PartialObjectMetadataList in a format.
+/// Encodes a PartialObjectMetadataList.
 pub fn encode_partial_list(wanted: Wanted, items: &[Value], meta: &ListMeta) -> Vec<u8> {
     let list =
         json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});

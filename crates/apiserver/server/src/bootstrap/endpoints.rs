@@ -1,8 +1,8 @@
-//! The endpoints of the Service `kubernetes`: all API servers that run.
+//! The endpoints of the Service `kubernetes`: all running API servers (upstream's lease endpoint reconciler).
 //!
-//! Each server keeps a key below `masterleases` in the store, named by its address, which goes by itself when the server
-//! does; the keys that are there make the endpoints. Stock servers keep the same keys, so that both kinds can run side by
-//! side. As with stock servers, all listen on the same port.
+//! Each server keeps a key below `masterleases` in the store, named by its address and attached to an etcd lease, so
+//! that it disappears with the server. The existing keys are the endpoints. Stock servers keep the same keys, so both
+//! kinds can run side by side. As with stock servers, all listen on the same port.
 
 use super::{create_missing, present, row};
 use crate::server::Server;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 const EVERY: Duration = Duration::from_secs(10);
-/// Seconds after which a server that has stopped without a word is taken out.
+/// Seconds after which a crashed server is removed from the endpoints.
 const LIFE: i64 = 15;
 const PAGE: i64 = 1000;
 
@@ -33,7 +33,7 @@ pub struct Own {
     pub port: u16,
 }
 
-/// Renews this server's key and follows those of the others until the server stops, then removes its key.
+/// Renews this server's key and reads the other servers' keys until the server stops, then removes its key.
 pub async fn keep(server: Arc<Server>, own: Own) {
     let wait = || server.closing.run_until_cancelled(tokio::time::sleep(EVERY));
     while wait().await.is_some() {
@@ -46,7 +46,7 @@ pub async fn keep(server: Arc<Server>, own: Own) {
     }
 }
 
-/// Renews this server's key and writes the endpoints where they differ from the keys.
+/// Renews this server's key and writes the endpoints if they differ from the keys.
 pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
     let key = key(server, own.address);
     let endpoints = row("", "endpoints")?;
@@ -57,7 +57,7 @@ pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
         None => server.store.create(&key, value, Some(LIFE)).await,
     };
     match written {
-        // Another process of the same address was faster, which serves as well.
+        // Another process with the same address wrote the key, which is as good.
         Ok(_) | Err(StoreError::Conflict(_) | StoreError::Exists) => {}
         Err(error) => return Err(ApiError::internal(error)),
     }
@@ -70,7 +70,7 @@ async fn leave(server: &Server, own: Own) -> Result<(), ApiError> {
         server.store.delete(&key, stored.revision).await.map_err(ApiError::internal)?;
     }
     let others = running(server).await?;
-    // The last server leaves its address behind, because there is no other to reach.
+    // The last server leaves its address in the endpoints: empty endpoints would help no client.
     if others.is_empty() { Ok(()) } else { publish(server, own, &others).await }
 }
 
@@ -78,7 +78,7 @@ fn key(server: &Server, address: IpAddr) -> String {
     format!("{}/masterleases/{address}", server.caches.root())
 }
 
-/// The addresses of all servers that run, sorted.
+/// Returns the addresses of all running servers, sorted.
 async fn running(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
     let prefix = format!("{}/masterleases/", server.caches.root());
     let page = server.store.list(&prefix, &prefix, PAGE, 0).await.map_err(ApiError::internal)?;
@@ -97,7 +97,7 @@ async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), 
     try_join_all(parts).await.map(|_| ())
 }
 
-/// Endpoints, and the EndpointSlice, which holds addresses of this server's family only.
+/// Builds the Endpoints and the EndpointSlice, which holds addresses of this server's family only.
 fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
     let ports = json!([{"name": "https", "port": own.port, "protocol": "TCP"}]);
     let listed: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
@@ -110,7 +110,8 @@ fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
     (endpoints, slice)
 }
 
-/// The slice belongs to the Service by label; neither is touched by the controllers that mirror Endpoints.
+/// Builds the metadata. The slice belongs to the Service by label; labels exclude both objects from the controllers
+/// that mirror Endpoints.
 fn metadata(of_slice: bool) -> Value {
     let mut labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
     if of_slice {

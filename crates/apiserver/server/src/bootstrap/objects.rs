@@ -1,4 +1,5 @@
-//! Namespaces, priority classes, flow control, the default ServiceCIDR, and what extension servers have to know.
+//! Namespaces, priority classes, flow control, the default ServiceCIDR, and the authentication settings for extension
+//! servers.
 
 use super::{create_missing, present, row};
 use crate::options::ServerOptions;
@@ -12,13 +13,13 @@ use serde_json::{Value, json};
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
-/// Makes the namespaces.
+/// Creates the system namespaces.
 pub async fn namespaces(server: &Server) -> Result<(), ApiError> {
     let spaces = NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}})).collect();
     all_missing(server, row("", "namespaces")?, spaces).await
 }
 
-/// Makes all others, once there are namespaces.
+/// Creates all other objects; needs the namespaces.
 pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let (classes, schemas, levels) = (
         row("scheduling.k8s.io", "priorityclasses")?,
@@ -35,7 +36,7 @@ pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiE
     try_join_all(parts).await.map(|_| ())
 }
 
-/// Makes what is missing, all at a time.
+/// Creates the missing objects concurrently.
 async fn all_missing(server: &Server, row: &'static Resource, objects: Vec<Value>) -> Result<(), ApiError> {
     let each: Vec<_> = objects.into_iter().map(|object| create_missing(server, row, object).boxed()).collect();
     try_join_all(each).await.map(|_| ())
@@ -131,7 +132,7 @@ fn flow_schemas() -> Vec<Value> {
     ]
 }
 
-/// The ServiceCIDR `kubernetes`, ready for use.
+/// Creates the ServiceCIDR `kubernetes` with the condition Ready.
 async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let row = row("networking.k8s.io", "servicecidrs")?;
     let cidrs: Vec<String> = options.service_cluster_ip_range.iter().map(ToString::to_string).collect();
@@ -151,7 +152,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
     server.registry.update(&mut write, &update).await.map(|_| ())
 }
 
-/// The ConfigMap from which extension servers learn how this server says who asks.
+/// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
 async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let row = row("", "configmaps")?;
     let mut data = json!({});

@@ -1,4 +1,4 @@
-//! The roles and bindings that every server has.
+//! The default RBAC roles and bindings.
 
 use super::{create, present, row};
 use crate::server::Server;
@@ -12,7 +12,8 @@ use serde_json::Value;
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AT_ONCE: usize = 32;
 
-/// Makes what is missing, adds what is lacking. Roles come before bindings, each many at a time.
+/// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each group is written
+/// concurrently.
 pub async fn ensure(server: &Server) -> Result<(), ApiError> {
     let (roles, bindings): (Vec<_>, Vec<_>) = wanted().into_iter().partition(|(plural, _)| plural.ends_with("roles"));
     for part in [roles, bindings] {

@@ -7,7 +7,7 @@ use api_meta::ApiError;
 use apiserver_registry::first_address;
 use serde_json::{Value, json};
 
-/// Makes the Service.
+/// Creates the Service.
 pub async fn ensure(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
     let Some(cidr) = options.service_cluster_ip_range.first() else { return Ok(()) };
     create_missing(server, row("", "services")?, service(&first_address(cidr).to_string(), port)).await

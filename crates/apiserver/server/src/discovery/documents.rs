@@ -1,4 +1,4 @@
-//! Discovery documents over HTTP: which form, in which encoding.
+//! Discovery documents over HTTP: negotiates form and encoding.
 
 use super::openapi::OpenApi;
 use crate::body::{Body, full};
@@ -12,14 +12,14 @@ use http::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use http::{Response, StatusCode};
 use serde_json::Value;
 
-/// The documents of this server.
+/// The discovery documents of this server.
 pub struct Discovery {
     /// `host:port` for clients.
     address: String,
     openapi: OpenApi,
 }
 
-/// Which form of a root document a client wants.
+/// The requested form of a root document.
 enum Form {
     /// `APIVersions`, `APIGroupList`
     Plain(Wanted),
@@ -28,17 +28,17 @@ enum Form {
 }
 
 impl Discovery {
-    /// Documents for a server at `address`.
+    /// Creates the documents of a server at `address`.
     pub fn new(address: &str) -> Self {
         Discovery { address: address.to_owned(), openapi: OpenApi::default() }
     }
 
-    /// OpenAPI documents.
+    /// Returns the OpenAPI documents.
     pub fn openapi(&self) -> &OpenApi {
         &self.openapi
     }
 
-    /// The paths of `/`.
+    /// Lists the paths for `/`.
     pub fn paths(&self) -> Vec<String> {
         let mut all: Vec<String> =
             ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(String::from).into();
@@ -71,7 +71,7 @@ impl Discovery {
         all
     }
 
-    /// Answers `/api`, `/apis` and what lies below.
+    /// Responds to `/api`, `/apis` and the paths below.
     pub fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
         let document = match parts {
             [root @ ("api" | "apis")] => return self.root(context, root).map(Some),

@@ -1,4 +1,4 @@
-//! `/openapi/v2` and `/openapi/v3`: documents are built when first asked for and kept compressed.
+//! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in compressed form.
 
 use crate::body::{Body, full};
 use crate::context::Context;
@@ -22,7 +22,7 @@ const V2: &str = "v2";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// The documents that were asked for.
+/// Cached documents.
 #[derive(Default)]
 pub struct OpenApi(Mutex<HashMap<(String, bool), Arc<Document>>>);
 
@@ -32,7 +32,7 @@ struct Document {
 }
 
 impl OpenApi {
-    /// Answers OpenAPI paths.
+    /// Responds to OpenAPI paths.
     pub async fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
         match parts {
             ["openapi", "v2"] => self.version2(context).await.map(Some),
@@ -60,7 +60,7 @@ impl OpenApi {
         let document = self.document(path, protobuf).await?;
         let mut response = send(context, &document, if protobuf { V3_PROTOBUF } else { negotiate::JSON });
         if asked.is_some() {
-            // The URL names the content: it never changes.
+            // The URL contains the content's hash, so the document at this URL never changes.
             let year = jiff::Timestamp::now().as_second() + 365 * 24 * 3600;
             let expires = jiff::Timestamp::from_second(year).unwrap_or_default();
             let headers = response.headers_mut();
@@ -126,7 +126,7 @@ fn send(context: &Context, document: &Document, media_type: &str) -> Response<Bo
         *response.body_mut() = full(document.compressed.clone());
     } else {
         let mut bytes = Vec::new();
-        // What this process compressed can be read again.
+        // Can't fail: this process compressed the data.
         let _ = GzDecoder::new(&*document.compressed).read_to_end(&mut bytes);
         *response.body_mut() = full(bytes);
     }

@@ -1,4 +1,4 @@
-//! One rule of a FlowSchema: subjects, and what they ask for.
+//! A rule of a FlowSchema: subjects, and the resources or paths they request.
 
 use apiserver_request::Attributes;
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn each<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
 }
 
 impl Rule {
-    /// The rules of a schema.
+    /// Parses the rules of a schema.
     pub(super) fn list(rules: Option<&Value>) -> Vec<Rule> {
         rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
     }
@@ -66,7 +66,7 @@ impl Rule {
         }
     }
 
-    /// Whether a request is one that the rule is about.
+    /// Returns whether the rule matches the request.
     pub(super) fn fits(&self, a: &Attributes) -> bool {
         let about = match a.is_resource {
             true => self.resources.iter().any(|rule| rule.fits(a)),

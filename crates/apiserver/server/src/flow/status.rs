@@ -1,4 +1,4 @@
-//! Says in each FlowSchema's status whether its level exists.
+//! Writes into each FlowSchema's status whether its priority level exists.
 
 use super::{FlowControl, GROUP, LEVELS, SCHEMAS};
 use crate::server::Server;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Changes come in groups; one look serves them all.
+/// Delay after a change, because changes come in groups.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Looks after each change of schemas and levels, until `stop`.
+/// Checks all schemas after each change of schemas and levels, until `stop`.
 pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
     server.caches.wait_ready().await;
     while stop.run_until_cancelled(server.flow.changed.notified()).await.is_some() {
@@ -29,7 +29,7 @@ pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
     }
 }
 
-/// What the status says of `Dangling`.
+/// Returns the status of the condition `Dangling`.
 fn said(schema: &Value) -> Option<bool> {
     let conditions = schema.pointer("/status/conditions")?.as_array()?;
     let dangling = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some("Dangling"))?;

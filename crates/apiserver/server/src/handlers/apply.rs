@@ -17,15 +17,16 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-/// The Content-Type.
+/// Content-Type of server-side apply.
 pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
-/// Whether a PATCH is an apply.
+/// Returns whether a PATCH is an apply.
 pub fn is_apply(context: &Context) -> bool {
     media_type(context.header("content-type")) == MEDIA_TYPE
 }
 
-/// An apply; creates the object where there is none, for which the user needs the right to create besides that to patch.
+/// Applies an object. If it does not exist, creates it; the user then needs the permission to create in addition to
+/// patch.
 pub async fn apply(
     server: &Server,
     context: &Context,
@@ -73,7 +74,7 @@ fn read(context: &Context, row: &'static Resource, write: &Write, body: &[u8]) -
     if strictness == Strictness::Strict && !duplicates.is_empty() {
         return Err(ApiError::bad_request(decode::strict_text(&duplicates)));
     }
-    // The intent stays what was sent: canonical form would add members that the applier does not set.
+    // The intent stays as sent: the canonical form would add fields that the manager does not apply.
     let (_, problems) = json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
     match problems.first() {
         None => Ok(without_nulls(tree)),
@@ -132,7 +133,7 @@ async fn create(server: &Server, write: &mut Write, intent: &Value, force: bool)
     server.registry.create(write, object).await
 }
 
-/// 409 with a cause for each field.
+/// Builds the 409 with a cause for each conflicting field.
 fn conflict(error: ApplyError) -> ApiError {
     let conflicts = &error.conflicts;
     let mut text = match conflicts.as_slice() {

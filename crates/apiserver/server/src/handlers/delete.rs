@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// Kinds whose delete answers with the last state instead of a Status.
+/// Kinds whose DELETE returns the last state instead of a Status.
 const RETURNED: [(&str, &str); 14] = [
     ("", "pods"),
     ("", "podtemplates"),
@@ -35,7 +35,7 @@ const RETURNED: [(&str, &str); 14] = [
     ("resource.k8s.io", "deviceclasses"),
 ];
 
-/// DELETE of an object.
+/// Handles DELETE of an object.
 pub async fn delete(
     server: &Server,
     context: &Context,
@@ -66,7 +66,7 @@ fn success(row: &Resource, deleted: &Deleted) -> Status {
     }))
 }
 
-/// DELETE of a collection.
+/// Handles DELETE of a collection.
 pub async fn delete_collection(
     server: &Server,
     context: &Context,
@@ -82,7 +82,7 @@ pub async fn delete_collection(
     respond::trees(context, row, &done.objects, &meta)
 }
 
-/// The options of the body, or of the query where there is no body.
+/// Reads the options from the body, or from the query if there is no body.
 fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiError> {
     let mut raw = if body.is_empty() { from_query(context)? } else { from_body(context, body)? };
     if context.query.dry_run("DeleteOptions")? {

@@ -1,4 +1,4 @@
-//! What reads and writes take from the query.
+//! Options of reads and writes in the query.
 
 use crate::context::Context;
 use api_codec::list::ListMeta;
@@ -9,7 +9,7 @@ use apiserver_cache::Selection;
 use apiserver_registry::{ListQuery, ListResult, Write};
 use serde_json::{Value, json};
 
-/// Scope and selectors of a list, watch or deletecollection.
+/// Parses scope and selectors of a list, watch or deletecollection.
 pub fn selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
     let labels =
         Selector::parse(context.query.text("labelSelector")).map_err(|e| ApiError::bad_request(e.to_string()))?;
@@ -22,7 +22,7 @@ pub fn selection(context: &Context, row: &Resource) -> Result<Selection, ApiErro
     Ok(Selection { namespace, name, labels, fields })
 }
 
-/// Refuses fields that the kind can't be selected by, and gives those of other versions their stored names.
+/// Rejects fields that the kind can't be selected by, and translates field names of other versions.
 fn known_fields(row: &Resource, mut selector: FieldSelector) -> Result<FieldSelector, ApiError> {
     for term in &mut selector.terms {
         let field = term.field.as_str();
@@ -50,7 +50,7 @@ fn event_field(field: &str) -> &str {
     }
 }
 
-/// The whole of a list's options.
+/// Parses the options of a list.
 pub fn list_query(context: &Context, row: &Resource) -> Result<ListQuery, ApiError> {
     let limit = context.query.number("limit")?.unwrap_or(0);
     Ok(ListQuery {
@@ -62,7 +62,7 @@ pub fn list_query(context: &Context, row: &Resource) -> Result<ListQuery, ApiErr
     })
 }
 
-/// The metadata of a list.
+/// Builds the metadata of a list.
 pub fn list_meta(result: &ListResult) -> ListMeta {
     ListMeta {
         resource_version: result.revision.to_string(),
@@ -71,7 +71,7 @@ pub fn list_meta(result: &ListResult) -> ListMeta {
     }
 }
 
-/// A write as the query describes it; `options` names the options' kind (`CreateOptions`).
+/// Parses the options of a write; `options` names the options' kind (`CreateOptions`).
 pub fn write(context: &Context, row: &'static Resource, options: &str) -> Result<Write, ApiError> {
     let info = &context.info;
     let dry_run = context.query.dry_run(options)?;

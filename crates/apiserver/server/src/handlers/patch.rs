@@ -23,11 +23,11 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// A patch, ready to be applied any number of times.
+/// A parsed patch that can be applied repeatedly, because a conflict retries it.
 pub struct Patch {
     kind: Kind,
     strictness: Strictness,
-    /// Unknown and duplicate fields that applying found; the last attempt's.
+    /// Unknown and duplicate fields found by the last attempt.
     problems: Mutex<Vec<Problem>>,
 }
 
@@ -38,7 +38,7 @@ enum Kind {
 }
 
 impl Patch {
-    /// Reads a patch by its Content-Type.
+    /// Parses a patch by its Content-Type.
     pub fn read(context: &Context, body: Bytes) -> Result<Self, ApiError> {
         let kind = match media_type(context.header("content-type")).as_str() {
             JSON_PATCH => Kind::Json(body),
@@ -51,7 +51,7 @@ impl Patch {
         Ok(Patch { kind, strictness, problems: Mutex::default() })
     }
 
-    /// The patched object.
+    /// Returns the patched object.
     pub fn apply(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
         let patched = match &self.kind {
             Kind::Json(bytes) => json_patch(json::explicit(message, old), bytes).map_err(|e| refused(old, &e))?,
@@ -73,7 +73,7 @@ impl Patch {
         Ok(patched)
     }
 
-    /// Warnings about the last attempt.
+    /// Returns the warnings of the last attempt.
     pub fn warnings(&self) -> Vec<String> {
         if self.strictness == Strictness::Ignore {
             Vec::new()
@@ -83,7 +83,7 @@ impl Patch {
     }
 }
 
-/// PATCH of an object, or of a subresource whose body is the object.
+/// Handles PATCH of an object, or of a subresource whose body is the object.
 pub async fn patch(
     server: &Server,
     context: &Context,

@@ -10,7 +10,7 @@ use api_kinds::Resource;
 use api_meta::ApiError;
 use http::Response;
 
-/// GET of an object.
+/// Handles GET of an object.
 pub async fn get(server: &Server, context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
     let namespace = if row.namespaced { context.info.namespace.as_str() } else { "" };
@@ -19,7 +19,7 @@ pub async fn get(server: &Server, context: &Context, row: &'static Resource) -> 
     respond::entry(context, row, &entry)
 }
 
-/// GET of a collection.
+/// Handles GET of a collection.
 pub async fn list(server: &Server, context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
     context.wanted_of_list(row.list_kind)?;
     watch_rules::check_list(context)?;

@@ -1,4 +1,4 @@
-//! Subresources: which of them is what.
+//! Routes subresources to their handlers.
 
 use super::{options, patch::Patch, read, write};
 use crate::body::Body;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-/// Answers a request for a subresource.
+/// Responds to a request for a subresource.
 pub async fn respond(
     server: &Server,
     context: &Context,
@@ -39,7 +39,7 @@ pub async fn respond(
     }
 }
 
-/// The body of a subresource with a kind of its own.
+/// Decodes the body of a subresource with a kind of its own.
 fn read_body(context: &Context, subresource: &Subresource, body: &[u8], write: &mut Write) -> Result<Value, ApiError> {
     let strictness = decode::strictness(context, "CreateOptions")?;
     let api_version = group_version(subresource);

@@ -1,4 +1,4 @@
-//! GET with `watch`: where a watch starts, then its stream.
+//! GET with `watch`: finds the start revision, then streams.
 
 use super::options;
 use super::watch_rules::{self, WatchOptions};
@@ -15,13 +15,13 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
-/// A watch's beginning: what it is subscribed to, or the revision that is too old and the oldest possible one.
+/// The start of a watch: a subscription, or the compacted revision that was requested and the oldest available one.
 enum Start {
     Subscribed(Subscription),
     TooOld { asked: i64, oldest: i64 },
 }
 
-/// Starts a watch.
+/// Handles GET with `watch`.
 pub async fn watch(
     server: &Arc<Server>,
     context: &Context,

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 const OPTIONS: &str = "ListOptions";
 
-/// What a watch asks for, checked.
+/// The validated options of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     /// `resourceVersion` as sent.
     pub resource_version: String,
-    /// Present objects first, then a bookmark that says so.
+    /// `sendInitialEvents`: existing objects first, then a bookmark that marks their end.
     pub initial_events: Option<bool>,
-    /// The client understands bookmarks.
+    /// The client accepts bookmarks.
     pub bookmarks: bool,
-    /// When the watch ends.
+    /// Duration of the watch.
     pub timeout: Duration,
 }
 
-/// Reads a watch's options.
+/// Parses and validates a watch's options.
 pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
     let timeout = context.query.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let initial_events = context.query.switch("sendInitialEvents");
@@ -31,7 +31,7 @@ pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
         );
         return Err(ApiError::new(Reason::Unknown(500), text));
     }
-    // Spread over half an hour, so that clients which came together do not come back together.
+    // Between 30 and 60 minutes, at random, so that clients which connected together do not reconnect together.
     let default = || 1800 + u64::from(rand::random::<u16>()) % 1800;
     Ok(WatchOptions {
         resource_version,
@@ -41,7 +41,7 @@ pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
     })
 }
 
-/// A list can't send initial events.
+/// Rejects `sendInitialEvents` for a list.
 pub fn check_list(context: &Context) -> Result<(), ApiError> {
     if context.query.switch("sendInitialEvents").is_none() {
         return Ok(());

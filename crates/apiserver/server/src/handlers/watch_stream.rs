@@ -1,7 +1,8 @@
 //! The stream of a watch: backlog, changes, bookmarks, end.
 //!
 //! Invariant: a bookmark's revision is never ahead of a change that is still to be sent. The revision is read first,
-//! then what is waiting is sent, then the bookmark: changes reach a watcher before the caches' revision moves.
+//! then queued changes are sent, then the bookmark: the watch cache delivers changes to watchers before its revision
+//! moves.
 
 use super::watch_rules::WatchOptions;
 use crate::body::{Body, BodyError};
@@ -27,11 +28,11 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// A last bookmark comes so long before the end.
+/// Time of the last bookmark before the watch ends.
 const BEFORE_END: Duration = Duration::from_secs(2);
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// Writes events in one representation.
+/// Encodes events in one representation.
 pub struct Frames {
     row: &'static Resource,
     wanted: Wanted,
@@ -41,7 +42,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Frames for a client.
+    /// Creates an encoder for a client.
     pub fn new(context: &Context, row: &'static Resource, wanted: Wanted) -> Self {
         let include = context.query.text("includeObject").to_owned();
         Frames { row, wanted, include, columns_sent: false.into() }
@@ -89,7 +90,7 @@ impl Frames {
         }
     }
 
-    /// An ERROR event.
+    /// Encodes an ERROR event.
     pub fn error(&self, error: &ApiError) -> Bytes {
         let status = serde_json::to_value(error.status()).unwrap_or_default();
         match schema().message("k8s.io.apimachinery.pkg.apis.meta.v1.Status") {
@@ -116,21 +117,21 @@ fn json_frame(name: &str, object: &Value) -> Bytes {
     watch::json_frame(name, &serde_json::to_vec(object).unwrap_or_default()).into()
 }
 
-/// One watch's task.
+/// The task of one watch.
 pub struct Stream {
     server: Arc<Server>,
     frames: Frames,
     options: WatchOptions,
     out: mpsc::Sender<Bytes>,
-    /// The last revision that the client knows of.
+    /// Revision of the last event or bookmark that was sent.
     sent: i64,
 }
 
-/// The client is gone, or must come again.
+/// The client has disconnected, or must reconnect.
 struct Ended;
 
 impl Stream {
-    /// Runs a watch; the body is its output.
+    /// Starts a watch; returns the response body with its events.
     pub fn spawn(server: Arc<Server>, subscription: Subscription, frames: Frames, options: WatchOptions) -> Body {
         let (out, receiver) = mpsc::channel(32);
         let stream = Stream { server, frames, options, out, sent: subscription.revision };
@@ -179,11 +180,11 @@ impl Stream {
 
     fn following_bookmark(&self, ends: Instant) -> Instant {
         let next = self.first_bookmark(ends);
-        // After the last bookmark before the end comes none.
+        // No further bookmark follows the last one before the end.
         if next <= Instant::now() { ends + BOOKMARK_EVERY } else { next }
     }
 
-    /// Sends what waits, then a bookmark.
+    /// Sends queued changes, then a bookmark.
     async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), Ended> {
         let revision = self.server.caches.revision();
         while let Ok(change) = changes.try_recv() {
@@ -203,7 +204,7 @@ impl Stream {
         match self.frames.event(delivery) {
             Ok(frame) => self.out.send(frame).await.map_err(|_| Ended),
             Err(error) => {
-                // The client must learn that it can't see an object, rather than go on without it.
+                // Report the error: skipping the event would leave the client with a stale object.
                 let _ = self.out.send(self.frames.error(&error)).await;
                 Err(Ended)
             }

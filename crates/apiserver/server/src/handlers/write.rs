@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-/// POST of an object to a collection.
+/// Handles POST of an object to a collection.
 pub async fn create(
     server: &Server,
     context: &Context,
@@ -27,7 +27,7 @@ pub async fn create(
     Ok(respond::warn(respond::object(context, 201, Some(row), row.message, &created)?, &write.warnings))
 }
 
-/// PUT of an object, or of a subresource whose body is the object.
+/// Handles PUT of an object, or of a subresource whose body is the object.
 pub async fn update(
     server: &Server,
     context: &Context,

@@ -1,15 +1,15 @@
-//! What the kernel knows of this process.
+//! Process metrics from the kernel.
 
 use super::text::Page;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Clock ticks a second on every architecture that Linux runs on for us.
+/// Clock ticks per second (USER_HZ) on every architecture that is supported.
 const TICKS: f64 = 100.0;
 const PAGE_BYTES: f64 = 4096.0;
 
 pub(super) fn write(page: &mut Page) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in parentheses, may hold blanks: fields are counted after it.
+    // The process name, in parentheses, may contain blanks: fields are counted after it.
     let fields: Vec<f64> =
         stat.rsplit(')').next().unwrap_or_default().split_whitespace().map(|f| f.parse().unwrap_or(0.0)).collect();
     let field = |at: usize| fields.get(at - 3).copied().unwrap_or(0.0);

@@ -1,19 +1,19 @@
-//! A page in the text format.
+//! Writes a page in Prometheus' text format.
 
 use std::fmt::Write;
 
-/// The page under construction.
+/// The page being written.
 #[derive(Default)]
 pub(super) struct Page(String);
 
 impl Page {
-    /// HELP and TYPE of a metric.
+    /// Writes HELP and TYPE of a metric.
     pub(super) fn head(&mut self, name: &str, ty: &str, help: &str) {
-        // Writing to a String does not fail.
+        // Writing to a String can't fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {ty}");
     }
 
-    /// One sample.
+    /// Writes one sample.
     pub(super) fn line(&mut self, name: &str, labels: &[(&str, String)], value: f64) {
         self.0.push_str(name);
         if !labels.is_empty() {

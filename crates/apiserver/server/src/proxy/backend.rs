@@ -1,4 +1,4 @@
-//! One request to a backend, and its answer or its upgraded connection back.
+//! Sends one request to a backend; returns its response or its upgraded connection.
 
 use super::connect::{self, ConnectError, Target};
 use super::rewrite::{Links, quotable};
@@ -14,13 +14,13 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-/// Bytes of a refusal that are passed on.
+/// Maximum number of bytes of a forwarded error body.
 const REFUSAL: usize = 64 * 1024;
 
-/// Says who the client is.
+/// Header with the client's address.
 pub const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Headers of one connection only, or that say who the client is.
+/// Headers that are not forwarded: hop-by-hop headers, credentials and `Host`, which is replaced.
 const DROPPED: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -34,7 +34,7 @@ const DROPPED: [&str; 10] = [
     "host",
 ];
 
-/// Sends the request on and brings the answer back.
+/// Forwards the request and returns the response.
 pub async fn forward(
     tasks: &Tasks,
     context: &Context,
@@ -62,7 +62,7 @@ pub async fn forward(
         Some(links) => links.apply(response),
         None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
     };
-    // The connection lives as long as its sender.
+    // hyper closes the connection when its sender is dropped, so the sender lives as long as the body.
     Ok(response.map(|body| {
         let body = body.map_frame(move |frame| {
             let _ = &sender;
@@ -72,7 +72,7 @@ pub async fn forward(
     }))
 }
 
-/// How links of the answer are rewritten: those of proxies are, but not in the answer to a HEAD, which has no body.
+/// Returns how to rewrite links: for proxies only, and not for HEAD, whose response has no body.
 fn links(context: &Context, target: &Target) -> Option<Links> {
     let info = &context.info;
     let rewrites = info.subresource == "proxy" && context.method != Method::HEAD;
@@ -81,7 +81,7 @@ fn links(context: &Context, target: &Target) -> Option<Links> {
     rewrites.then(|| Links { prefix: quotable(prefix), backend: target.address(), client })
 }
 
-/// A connection to the backend for one request.
+/// Opens a connection to the backend for one request.
 pub async fn dial<B>(tasks: &Tasks, target: &Target) -> Result<http1::SendRequest<B>, ApiError>
 where
     B: http_body::Body + Send + 'static,
@@ -91,7 +91,7 @@ where
     let io = connect::open(target).await.map_err(|e| unreachable(target, &e))?;
     let (sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|e| broken(target, &e))?;
     tasks.spawn_isolated("connection to a backend", async move {
-        // An error ends the answer's body, which is where the client sees it.
+        // An error also ends the response body, where the client sees it.
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)
@@ -106,7 +106,7 @@ fn request(context: &Context, target: &Target, body: Incoming, upgrades: bool) -
 }
 
 fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
-    // Credentials were taken out of the headers when they were read.
+    // Contains no credentials: they were removed when the request was read.
     let mut headers = HeaderMap::new();
     for (name, value) in context.headers.iter().filter(|(name, _)| !DROPPED.contains(&name.as_str())) {
         headers.append(name.clone(), value.clone());
@@ -126,7 +126,7 @@ fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
     headers
 }
 
-/// A kubelet refuses in plain words: clients get them as a Status.
+/// Converts a kubelet's error, which is plain text, into a Status.
 pub async fn refused(response: Response<Incoming>) -> ApiError {
     let status = response.status();
     let body = Limited::new(response.into_body(), REFUSAL).collect().await.map(|body| body.to_bytes());
@@ -138,15 +138,15 @@ pub async fn refused(response: Response<Incoming>) -> ApiError {
     }
 }
 
-/// Copies both ways until both sides are done.
+/// Copies bytes in both directions until both sides are done.
 async fn splice(client: OnUpgrade, backend: OnUpgrade) {
     let (Ok(client), Ok(backend)) = tokio::join!(client, backend) else { return };
     let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
-    // Either end may break off at any time; there is nobody left to tell.
+    // Either side may close at any time; there is no receiver for an error.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut backend).await;
 }
 
-/// 503, or 400 for an address that no request is passed on to.
+/// Builds a 503, or a 400 for an address that is not allowed.
 pub fn unreachable(target: &Target, error: &ConnectError) -> ApiError {
     let address = target.address();
     tracing::debug!(address, %error, "a backend could not be reached");
@@ -156,7 +156,7 @@ pub fn unreachable(target: &Target, error: &ConnectError) -> ApiError {
     }
 }
 
-/// 503 for a connection that broke off.
+/// Builds a 503 for a broken connection.
 pub fn broken(target: &Target, error: &dyn std::error::Error) -> ApiError {
     let text = format!("error trying to reach service: dial tcp {}: {error}", target.address());
     ApiError::new(Reason::ServiceUnavailable, text)

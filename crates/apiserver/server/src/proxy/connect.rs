@@ -23,13 +23,13 @@ pub struct KubeletTls {
     pub certificate: Option<PathBuf>,
     /// `--kubelet-client-key`
     pub key: Option<PathBuf>,
-    /// `--kubelet-certificate-authority`; none does not verify, as upstream.
+    /// `--kubelet-certificate-authority`; without it certificates are not verified, as upstream.
     pub ca: Option<PathBuf>,
     /// `--kubelet-preferred-address-types`
     pub address_types: Vec<String>,
 }
 
-/// How backends are reached.
+/// Connects to backends.
 pub struct Kubelets {
     kubelet: Followed<Arc<ClientConfig>>,
     any: Arc<ClientConfig>,
@@ -37,7 +37,7 @@ pub struct Kubelets {
     reach: Reach,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 pub struct Target {
     /// Name or address.
     pub host: String,
@@ -47,19 +47,19 @@ pub struct Target {
     pub tls: Option<Arc<ClientConfig>>,
     /// Path and query.
     pub path: String,
-    /// Addresses that are out of bounds.
+    /// Addresses that are not allowed.
     pub reach: Reach,
-    /// Whether `host` may be on loopback.
+    /// Permission for `host` to be on loopback.
     pub loopback: Loopback,
 }
 
-/// What keeps a connection from being opened.
+/// Reasons why a connection fails to open.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The host is, or resolves to, an address that no request may be passed on to.
+    /// The host is, or resolves to, an address to which no request may be forwarded.
     #[error("address not allowed")]
     NotAllowed,
-    /// The network or TLS.
+    /// Network or TLS error.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
@@ -69,14 +69,14 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
 impl Target {
-    /// `host:port`
+    /// Returns `host:port`.
     pub fn address(&self) -> String {
         joined(&self.host, u64::from(self.port))
     }
 }
 
 impl Kubelets {
-    /// Reads the files of `tls`, now and when they change.
+    /// Loads the files of `tls` and reloads them when they change.
     ///
     /// # Errors
     /// A file that can't be read or used.
@@ -93,7 +93,7 @@ impl Kubelets {
         })
     }
 
-    /// The kubelet of a node, for paths that this server makes.
+    /// Returns the kubelet of a node, for paths that this server builds.
     pub fn of(&self, node: &Value, path: String) -> Result<Target, ApiError> {
         let host = self.host(node).ok_or_else(|| {
             ApiError::internal(format!(
@@ -111,7 +111,8 @@ impl Kubelets {
         })
     }
 
-    /// What a client names by path, over HTTP or over HTTPS with a certificate that nobody can judge.
+    /// Returns a destination that a client names by path, over HTTP, or over HTTPS without verification (there is no
+    /// CA for it).
     pub fn outside(&self, https: bool, host: &str, port: u16, path: String) -> Target {
         let tls = https.then(|| self.any.clone());
         Target { host: host.to_owned(), port, tls, path, reach: self.reach.clone(), loopback: Loopback::Refused }
@@ -124,7 +125,7 @@ impl Kubelets {
     }
 }
 
-/// The port of a node's kubelet.
+/// Returns the port of a node's kubelet.
 fn kubelet_port(node: &Value) -> u16 {
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(10250)
@@ -140,12 +141,12 @@ fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
     client_config(&ClientTls { ca, identity, insecure, alpn: Vec::new() })
 }
 
-/// `host:port`, IPv6 in brackets.
+/// Returns `host:port`, with IPv6 in brackets.
 pub fn joined(host: &str, port: u64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Opens a connection to an address that may be reached.
+/// Opens a connection, if the address is allowed.
 pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     let connecting = async {
         let stream = connect(&resolve(target).await?).await?;
@@ -159,14 +160,14 @@ pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     tokio::time::timeout(CONNECT, connecting).await.unwrap_or_else(timed_out)
 }
 
-/// All addresses of the target; one that may not be reached bars the others too.
+/// Resolves the target; one address that is not allowed rejects all.
 async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port)).await?.collect();
     let allowed = found.iter().all(|address| target.reach.allows(*address, target.loopback));
     if allowed { Ok(found) } else { Err(ConnectError::NotAllowed) }
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that accepts.
 async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for address in addresses {

@@ -1,12 +1,12 @@
-//! Links in HTML that passes through, rewritten tag by tag.
+//! Rewrites links in proxied HTML tag by tag.
 //!
-//! Bytes go out as they came in, but for the values of attributes that hold URLs. Comments and the content of elements
-//! that hold text only (scripts, styles) are left alone. Memory is one tag; what is longer is passed on unchanged.
+//! Bytes are copied unchanged, except the values of attributes that hold URLs. Comments and the content of text-only
+//! elements (scripts, styles) are not touched. Memory use is one tag; longer tags are copied unchanged.
 
-/// The longest tag or comment that is looked at.
+/// Maximum length of a parsed tag or comment in bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// Elements whose content is text, whatever it looks like.
+/// Elements whose content is text, even if it looks like markup.
 const TEXT_ONLY: [&[u8]; 10] =
     [b"iframe", b"noembed", b"noframes", b"noscript", b"plaintext", b"script", b"style", b"textarea", b"title", b"xmp"];
 
@@ -39,34 +39,34 @@ const LINKS: [(&str, &[&str]); 25] = [
     ("video", &["poster", "src"]),
 ];
 
-/// Rewrites the links of a page that arrives in pieces.
+/// Rewrites the links of a page that arrives in chunks.
 pub struct HtmlRewriter<F> {
     rewrite: F,
-    /// What may be the beginning of a tag.
+    /// Bytes that may be the beginning of a tag.
     pending: Vec<u8>,
-    /// The element whose text-only content is being passed.
+    /// The text-only element whose content is being copied.
     inside: Option<&'static [u8]>,
 }
 
-/// The next piece of a page.
+/// The next part of a page.
 enum Piece {
-    /// So many bytes stay as they are; text-only content ends with them.
+    /// This many bytes stay as they are; text-only content ends with them.
     Same(usize),
-    /// So many bytes of text-only content.
+    /// This many bytes of text-only content.
     Text(usize),
-    /// A start tag of so many bytes.
+    /// A start tag of this many bytes.
     Tag(usize),
-    /// More bytes are needed to tell.
+    /// More bytes are needed.
     Unfinished,
 }
 
 impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
-    /// `rewrite` returns another URL, or nothing where the URL stays.
+    /// Creates a rewriter; `rewrite` returns the new URL, or None to keep it.
     pub fn new(rewrite: F) -> Self {
         HtmlRewriter { rewrite, pending: Vec::new(), inside: None }
     }
 
-    /// Takes a piece of the page and returns what can be sent on.
+    /// Consumes a chunk of the page and returns the bytes that can be sent.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.pending.extend_from_slice(bytes);
         let page = std::mem::take(&mut self.pending);
@@ -96,7 +96,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
         out
     }
 
-    /// Returns what is left at the end of the page.
+    /// Returns the remaining bytes at the end of the page.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.pending)
     }
@@ -119,7 +119,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
     }
 }
 
-/// Cuts off the next piece.
+/// Splits off the next part.
 fn next(page: &[u8], inside: Option<&[u8]>) -> Piece {
     if let Some(element) = inside {
         return text_only(page, element);
@@ -131,7 +131,7 @@ fn next(page: &[u8], inside: Option<&[u8]>) -> Piece {
     }
 }
 
-/// The content of a text-only element, up to its end tag.
+/// Parses the content of a text-only element, up to its end tag.
 fn text_only(page: &[u8], element: &[u8]) -> Piece {
     let ends =
         |window: &[u8]| window.starts_with(b"</") && window.get(2..).unwrap_or_default().eq_ignore_ascii_case(element);
@@ -139,7 +139,7 @@ fn text_only(page: &[u8], element: &[u8]) -> Piece {
     match page.windows(length).position(ends) {
         Some(0) => page.iter().position(|b| *b == b'>').map_or(Piece::Unfinished, |end| Piece::Same(end + 1)),
         Some(at) => Piece::Text(at),
-        // The end tag may have begun.
+        // The chunk may end inside the end tag.
         None => match page.len().saturating_sub(length - 1) {
             0 => Piece::Unfinished,
             passed => Piece::Text(passed),
@@ -147,7 +147,7 @@ fn text_only(page: &[u8], element: &[u8]) -> Piece {
     }
 }
 
-/// What begins with `<`.
+/// Parses markup, which begins with `<`.
 fn markup(page: &[u8]) -> Piece {
     let end_of = |end: Option<usize>| end.map_or(Piece::Unfinished, Piece::Same);
     match page {
@@ -160,7 +160,7 @@ fn markup(page: &[u8]) -> Piece {
     }
 }
 
-/// The length of a start tag; `>` in a quoted value does not end it.
+/// Returns the length of a start tag; `>` in a quoted value does not end it.
 fn end_of_tag(page: &[u8]) -> Option<usize> {
     let mut quote = None;
     let mut after_equals = false;
@@ -177,13 +177,13 @@ fn end_of_tag(page: &[u8]) -> Option<usize> {
     None
 }
 
-/// The name of a start tag, in lower case.
+/// Returns the name of a start tag, in lower case.
 fn name(tag: &[u8]) -> String {
     let name = tag.iter().skip(1).take_while(|b| !b.is_ascii_whitespace() && !matches!(b, b'/' | b'>'));
     name.map(|b| char::from(b.to_ascii_lowercase())).collect()
 }
 
-/// The attributes of a start tag from `at` on: each name, and where its value stands.
+/// Returns the attributes of a start tag from `at` on: name, and byte range of the value.
 fn attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)> {
     let skip = |from: usize, while_true: &dyn Fn(u8) -> bool| {
         from + tag.iter().skip(from).take_while(|b| while_true(**b)).count()
@@ -196,7 +196,7 @@ fn attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)>
         match tag.get(equals) {
             Some(b'=') => {}
             None | Some(b'>') => return all,
-            // An attribute without a value, or a byte that belongs to none.
+            // An attribute without a value, or a stray byte.
             Some(_) => {
                 at = end.max(begin + 1);
                 continue;

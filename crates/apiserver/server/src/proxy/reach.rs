@@ -1,8 +1,8 @@
-//! Which addresses a request may be passed on to. Names are resolved first, and the connection goes to the very address
-//! that was judged.
+//! Addresses to which requests may be forwarded. Names are resolved first, and the connection uses exactly the
+//! address that was checked.
 //!
-//! Nodes, pods and endpoints name their own addresses, so that each of them could point the server, with its certificate
-//! or from its place in the network, at itself, at the store or at a cloud's metadata service (CVE-2022-3294, 2020-8562).
+//! Nodes, pods and endpoints set their own addresses. Each could direct the server, with its certificate or its place
+//! in the network, to itself, to the store or to a cloud's metadata service (CVE-2022-3294, CVE-2020-8562).
 
 use apiserver_request::{GroupResource, Objects};
 use serde_json::Value;
@@ -15,17 +15,17 @@ pub struct Reach {
     barred: Vec<SocketAddr>,
 }
 
-/// Whether a backend may listen on this machine's loopback.
+/// Permission for a backend to listen on this machine's loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loopback {
-    /// A kubelet may, for logs and streams whose paths the server makes.
+    /// Allowed for kubelets: logs and streams whose paths the server builds.
     Allowed,
-    /// Paths that clients make never lead there.
+    /// Not allowed for paths that clients choose.
     Refused,
 }
 
 impl Reach {
-    /// Bars this server's port and the stores at these URLs.
+    /// Rejects this server's port and the stores at these URLs.
     pub fn new(own_port: u16, stores: &[String]) -> Self {
         let stores: Vec<(Option<IpAddr>, u16)> = stores.iter().filter_map(|url| store_address(url)).collect();
         let own_ports = std::iter::once(own_port).chain(stores.iter().map(|(_, port)| *port)).collect();
@@ -33,7 +33,7 @@ impl Reach {
         Reach { own_ports, barred }
     }
 
-    /// Bars the other API servers as well, which are the endpoints of the Service `kubernetes`.
+    /// Also rejects the other API servers, which are the endpoints of the Service `kubernetes`.
     #[must_use]
     pub fn with_servers(&self, objects: &dyn Objects) -> Self {
         let endpoints = objects.cached(&GroupResource::new("", "endpoints"), "default", "kubernetes");
@@ -42,7 +42,7 @@ impl Reach {
         all
     }
 
-    /// Judges an address.
+    /// Returns whether an address is allowed.
     pub fn allows(&self, address: SocketAddr, loopback: Loopback) -> bool {
         let ip = address.ip().to_canonical();
         let local = ip.is_loopback() || ip.is_unspecified() || is_own(ip);
@@ -52,7 +52,7 @@ impl Reach {
     }
 }
 
-/// Host (where it is an address) and port of a store's URL.
+/// Returns host (if it is an address) and port of a store's URL.
 fn store_address(url: &str) -> Option<(Option<IpAddr>, u16)> {
     let url: http::Uri = url.parse().ok()?;
     let host = url.host()?.trim_matches(['[', ']']);
@@ -72,7 +72,8 @@ fn addresses(endpoints: &Value) -> Vec<SocketAddr> {
     all
 }
 
-/// As Go's `IsGlobalUnicast`: private addresses count, loopback, link-local, multicast and broadcast do not.
+/// Mirrors Go's `IsGlobalUnicast`: true for private addresses; false for loopback, link-local, multicast and
+/// broadcast.
 fn is_global_unicast(ip: IpAddr) -> bool {
     let special = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -81,7 +82,8 @@ fn is_global_unicast(ip: IpAddr) -> bool {
     !(special || ip.is_loopback() || ip.is_multicast() || ip.is_unspecified())
 }
 
-/// True for an address of this machine: the kernel then takes it as the source of a way to itself. No packet is sent.
+/// Returns whether the address is this machine's: the kernel then selects it as the source of a route to itself. No
+/// packet is sent.
 fn is_own(ip: IpAddr) -> bool {
     let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let source = || {

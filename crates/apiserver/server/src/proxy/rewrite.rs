@@ -1,4 +1,4 @@
-//! Links of a backend's answers, rewritten so that they lead through the proxy again.
+//! Rewrites links in a backend's responses, so that they lead through the proxy again.
 
 use super::html::HtmlRewriter;
 use crate::body::{Body, BodyError};
@@ -12,21 +12,21 @@ use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Where a backend's own paths begin at this server.
+/// Base of a backend's paths on this server.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// The path up to the subresource `proxy`, as it was sent.
+    /// The path up to the subresource `proxy`, as sent.
     pub prefix: String,
     /// The backend's `host:port`.
     pub backend: String,
-    /// The `Host` that the client asked for.
+    /// The `Host` header of the client.
     pub client: String,
 }
 
 impl Links {
-    /// Returns the URL that a client has to ask for; nothing where it stays as it is.
+    /// Returns the URL through the proxy; None if the URL needs no change.
     ///
-    /// Relative links work by themselves, and those to other hosts are none of the proxy's business.
+    /// Relative links work unchanged, and links to other hosts bypass the proxy.
     pub fn rewrite(&self, url: &str) -> Option<String> {
         let (host, path) = split(url);
         let here = host.is_none_or(|host| host == self.backend || host == self.client);
@@ -40,7 +40,7 @@ impl Links {
         Some(format!("{kept}{}{path}", self.prefix))
     }
 
-    /// Rewrites the answer's `Location`, or the links of an HTML page.
+    /// Rewrites the response's `Location`, or the links of an HTML page.
     pub fn apply(self, response: Response<Incoming>) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         let location = parts.headers.get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -63,7 +63,7 @@ fn plain(body: Incoming) -> Body {
     body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()
 }
 
-/// Host and path of a URL; the path has everything that follows the host.
+/// Splits a URL into host and path; the path has everything after the host.
 fn split(url: &str) -> (Option<&str>, &str) {
     let scheme = |scheme: &str| !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric());
     let after = match url.split_once("//") {
@@ -78,13 +78,13 @@ fn split(url: &str) -> (Option<&str>, &str) {
 
 type Rewrite = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// How the bytes of a page are packed.
+/// The content encoding of a page.
 enum Decoder {
     Plain,
     Gzip(MultiGzDecoder<Vec<u8>>),
 }
 
-/// A decoder for pages whose links can be rewritten; nothing for everything else.
+/// Returns a decoder for pages whose links can be rewritten; None for other responses.
 fn decoder(headers: &HeaderMap) -> Option<Decoder> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
@@ -118,7 +118,7 @@ impl Decoder {
     }
 }
 
-/// A page whose links are rewritten while it passes.
+/// A page whose links are rewritten while it streams.
 struct Page {
     body: Incoming,
     decoder: Decoder,
@@ -163,7 +163,7 @@ impl hyper::body::Body for Page {
     }
 }
 
-/// A path that can stand in an attribute of a page.
+/// Escapes a path for an attribute of a page.
 pub fn quotable(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for c in path.chars() {

@@ -17,7 +17,7 @@ pub struct Name<'a> {
     pub port: &'a str,
 }
 
-/// Reads what stands in the place of a name.
+/// Parses the name segment of the path.
 pub fn parse(text: &str) -> Result<Name<'_>, ApiError> {
     let parts: Vec<&str> = text.split(':').collect();
     match parts.as_slice() {
@@ -37,7 +37,7 @@ fn to(server: &Server, context: &Context, https: bool, host: &str, port: u64) ->
     Ok(target)
 }
 
-/// The address of a pod.
+/// Returns the address of a pod.
 pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let asked = parse(&context.info.name)?;
     let pod = cached(server, "pods", &context.info.namespace, asked.name)?;
@@ -48,7 +48,7 @@ pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
     to(server, context, asked.https, meta::str_at(&pod, &["status", "podIP"]), port)
 }
 
-/// Ready endpoints with the port of that name.
+/// Returns ready endpoints with the port of that name.
 fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for slice in slices {
@@ -64,7 +64,7 @@ fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Ve
     all
 }
 
-/// The target of `services/NAME/proxy`.
+/// Returns the target of `services/NAME/proxy`.
 pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let asked = parse(&context.info.name)?;
     let namespace = context.info.namespace.as_str();
@@ -80,7 +80,7 @@ pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     to(server, context, asked.https, host, *port)
 }
 
-/// The name of the port that is meant by a name, a number or nothing.
+/// Returns the name of the port selected by a name, a number or nothing.
 fn port_name(service: &Value, asked: &str) -> Option<String> {
     let ports = service.pointer("/spec/ports")?.as_array()?;
     let name = |port: &Value| meta::str_at(port, &["name"]).to_owned();

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Options of a log that are passed on.
+/// Options of a log that are forwarded.
 const LOG: [&str; 9] =
     ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "pretty", "stream"];
 
-/// The target of `nodes/NAME/proxy`: the kubelet, or another port of the node (`[SCHEME:]NAME:PORT`), which is not shown
-/// the server's certificate.
+/// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node (`[SCHEME:]NAME:PORT`), to
+/// which the server does not present its client certificate.
 pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let asked = services::parse(&context.info.name)?;
     let node = cached(server, "nodes", "", asked.name)?;
@@ -32,13 +32,13 @@ pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
     Ok(target)
 }
 
-/// What follows the subresource as it was sent, with the query.
+/// Returns the path after the subresource as sent, with the query.
 pub fn raw_rest(context: &Context) -> String {
     let rest = if context.info.rest.is_empty() { "/" } else { context.info.rest.as_str() };
     if context.raw_query.is_empty() { rest.to_owned() } else { format!("{rest}?{}", context.raw_query) }
 }
 
-/// The kubelet of a pod, and the path for the subresource.
+/// Returns the kubelet of a pod, and the path of the subresource.
 pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
     let row = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
@@ -62,7 +62,7 @@ pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError>
     server.kubelets.of(&*cached(server, "nodes", "", node_name)?, path)
 }
 
-/// An object from the cache, or 404.
+/// Returns an object from the watch cache, or 404.
 pub fn cached(server: &Server, resource: &str, namespace: &str, name: &str) -> Result<Arc<Value>, ApiError> {
     let found = server.caches.cached(&GroupResource::new("", resource), namespace, name);
     found.ok_or_else(|| ApiError::not_found("", resource, name))
@@ -79,7 +79,7 @@ fn log_options(context: &Context) -> Vec<(String, String)> {
     LOG.iter().filter_map(given).collect()
 }
 
-/// The kubelet has names of its own for the standard streams.
+/// Translates the stream options, for which the kubelet has other names.
 fn stream_options(context: &Context) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for (ours, theirs) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
@@ -96,7 +96,7 @@ fn ports(context: &Context) -> Vec<(String, String)> {
     listed.map(|port| ("port".to_owned(), port.to_owned())).collect()
 }
 
-/// The container that is meant: as named, or the default one.
+/// Returns the requested container, or the default one.
 fn container(context: &Context, pod: &Value) -> Result<String, ApiError> {
     let names = |field: &str| -> Vec<&str> {
         let list = pod.pointer("/spec").and_then(|spec| spec.get(field)?.as_array());

@@ -1,4 +1,4 @@
-//! WebSockets of clients that kubelets don't speak: the kubelet is asked for SPDY, and what is said is translated.
+//! WebSocket protocols that kubelets don't support: the server speaks SPDY to the kubelet and translates.
 
 use super::backend::{FORWARDED_FOR, broken, dial, refused};
 use super::connect::Target;
@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-/// Opens the kubelet's side first, so that what it refuses is answered in plain HTTP; then accepts the client's.
+/// Opens the kubelet's side first, so that its errors become plain HTTP responses; then accepts the client's upgrade.
 pub async fn translate(
     tasks: &Tasks,
     context: &Context,
@@ -44,7 +44,7 @@ pub async fn translate(
     Ok(response)
 }
 
-/// Asks the kubelet for a log in plain HTTP and sends it to the client in messages.
+/// Requests a log from the kubelet in plain HTTP and sends it to the client in WebSocket messages.
 pub async fn send_log(
     tasks: &Tasks,
     context: &Context,
@@ -62,7 +62,7 @@ pub async fn send_log(
         return Err(refused(answer).await);
     }
     tasks.spawn_isolated("log over a WebSocket", async move {
-        // The kubelet's connection lives as long as its sender.
+        // hyper closes the kubelet's connection when its sender is dropped.
         let _sender = sender;
         if let Ok(client) = client.await {
             send(reader, TokioIo::new(client), answer.into_body().into_data_stream()).await;

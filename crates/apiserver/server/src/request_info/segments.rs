@@ -1,15 +1,15 @@
-//! A path as it was sent, cut at its slashes.
+//! A path split at its slashes.
 //!
-//! As in Go, an escaped slash separates segments too. Each segment remembers where it ends in the path as sent, so that a
-//! proxy can pass on exactly what follows its subresource, whatever the names before it look like.
+//! As in Go, an escaped slash separates segments too. Each segment records its end in the path as sent, so that a
+//! proxy forwards exactly the bytes after its subresource, whatever the preceding names look like.
 
 use super::BadPath;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// What a segment of a URL can't hold as it is.
+/// Characters that are escaped in a segment.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
 
-/// The segments of a path, without the empty ones at its two ends.
+/// The segments of a path, without empty ones at both ends.
 pub struct Segments<'a> {
     raw: &'a str,
     /// The whole path, decoded.
@@ -41,12 +41,12 @@ impl<'a> Segments<'a> {
         Ok(Segments { raw, path, words, ends })
     }
 
-    /// The decoded segments.
+    /// Returns the decoded segments.
     pub fn words(&self) -> Vec<&str> {
         self.words.iter().map(String::as_str).collect()
     }
 
-    /// What follows the segment `at`, as sent: empty, or with its leading slash.
+    /// Returns the path after the segment `at`, as sent: empty, or with its leading slash.
     pub fn after(&self, at: usize) -> String {
         let rest = self.ends.get(at).and_then(|end| self.raw.get(*end..)).unwrap_or_default();
         match separator(rest) {
@@ -55,7 +55,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Refuses `.` and `..`, and empty segments among the first `count`: the others belong to a backend.
+    /// Rejects `.` and `..`, and empty segments among the first `count`; the remaining segments belong to a backend.
     pub fn expect_clean(&self, count: usize) -> Result<(), BadPath> {
         let dots = self.words.iter().any(|word| matches!(word.as_str(), "." | ".."));
         let empty = self.words.iter().take(count).any(String::is_empty);
@@ -63,7 +63,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Start and end of each segment.
+/// Returns start and end of each segment.
 fn cut(raw: &str) -> Vec<(usize, usize)> {
     let (mut all, mut start, mut at) = (Vec::new(), 0, 0);
     while at < raw.len() {
@@ -80,7 +80,7 @@ fn cut(raw: &str) -> Vec<(usize, usize)> {
     all
 }
 
-/// The length of the slash that `text` starts with, plain or escaped; 0 where there is none.
+/// Returns the length of the slash at the start of `text`, plain or escaped; 0 if there is none.
 fn separator(text: &str) -> usize {
     let escaped = text.get(..3).is_some_and(|escape| escape.eq_ignore_ascii_case("%2f"));
     if text.starts_with('/') { 1 } else { 3 * usize::from(escaped) }
@@ -98,7 +98,7 @@ fn decode(raw: &str) -> Result<String, BadPath> {
     if text.contains('\0') { Err(BadPath::Malformed) } else { Ok(text) }
 }
 
-/// The path without `.` and empty segments, `..` resolved, ready for a `Location`.
+/// Returns the path without `.` and empty segments, with `..` resolved, for a `Location` header.
 fn clean(words: &[String]) -> String {
     let mut out: Vec<&str> = Vec::new();
     for word in words {
