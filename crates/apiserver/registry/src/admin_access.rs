@@ -1,4 +1,4 @@
-//! Claims for access to devices that others use: what validation can't tell, because it sees no namespace.
+//! ResourceClaims with administrative access: checks that validation can't do, because it does not see the namespace.
 
 use crate::registry::Registry;
 use crate::write::Write;
@@ -6,8 +6,8 @@ use api_validation::{ADMIN_ACCESS_LABEL, FieldError, validate_admin_access};
 use serde_json::Value;
 
 impl Registry {
-    /// Returns what is wrong with the administrative access that an object asks for. What the old object has already is
-    /// no reason to refuse other changes, should the namespace have lost its label.
+    /// Returns the errors of the administrative access that an object requests. An error that the old object already
+    /// had is ignored, so that other changes stay possible if the namespace lost its label.
     pub(crate) fn check_admin_access(&self, write: &Write, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         if !write.subresource.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! deletecollection: a list, then a delete for each.
+//! deletecollection: a list, then a delete of each object.
 
 use crate::delete_options::DeleteOptions;
 use crate::read::ListQuery;
@@ -10,20 +10,20 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::Value;
 
-/// Deletes at the same time: the store commits them together.
+/// Concurrent deletes; the store commits them together.
 const AT_ONCE: usize = 32;
 
-/// What was deleted.
+/// The result of a deletecollection.
 #[derive(Debug)]
 pub struct CollectionDelete {
-    /// The objects, in the order of the list.
+    /// The deleted objects, in the order of the list.
     pub objects: Vec<Value>,
     /// The revision of the list.
     pub revision: i64,
 }
 
 impl Registry {
-    /// Deletes what the query selects; objects that somebody else deletes first are passed over.
+    /// Deletes the objects that the query selects; skips those that another client deletes first.
     pub async fn delete_collection(
         &self,
         write: &Write,
@@ -36,7 +36,7 @@ impl Registry {
         Ok(CollectionDelete { objects: objects.into_iter().flatten().collect(), revision: list.revision })
     }
 
-    /// The object that was deleted; `None` when it was gone already.
+    /// Deletes one object and returns it; `None` if it was already deleted.
     async fn delete_entry(
         &self,
         write: &Write,

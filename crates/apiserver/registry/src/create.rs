@@ -16,7 +16,8 @@ use serde_json::Value;
 const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
-    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that is taken is generated again.
+    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that exists is generated
+    /// again.
     pub async fn create(&self, write: &mut Write, object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
@@ -89,7 +90,7 @@ impl Registry {
         }
     }
 
-    /// 409, and whether the present object is on its way out.
+    /// Builds a 409; it also reports whether the existing object is being deleted.
     async fn exists(&self, write: &Write, key: &str, name: &str) -> ApiError {
         let mut error = ApiError::already_exists(write.row.group, write.row.plural, name);
         let present = self.live_entry(write, key, name).await.ok().flatten();
@@ -106,7 +107,7 @@ impl Registry {
     }
 }
 
-/// The body must be what the path says.
+/// Checks that the body's name and namespace match the path.
 fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
     let namespace = object.namespace();
     if !namespace.is_empty() && namespace != write.namespace {
@@ -119,7 +120,7 @@ fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The same 409, and that another attempt may find a free name.
+/// Adds to the 409 that another attempt may find a free name.
 fn no_free_name(mut error: ApiError) -> ApiError {
     error.message.push_str(", the server was not able to generate a unique name for the object");
     if let Some(details) = &mut error.details {

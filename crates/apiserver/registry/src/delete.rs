@@ -1,6 +1,7 @@
 //! Delete.
 //!
-//! An object goes at once, or is marked: it has a grace period to live, or finalizers that others must remove first.
+//! An object is removed at once, or its deletion is only requested: it has a grace period, or finalizers that
+//! controllers must remove first.
 
 use crate::delete_options::DeleteOptions;
 use crate::errors::store_error;
@@ -19,13 +20,13 @@ const ATTEMPTS: usize = 100;
 /// The result of a delete.
 #[derive(Debug)]
 pub struct Deleted {
-    /// The last state, or the marked object.
+    /// The last state, or the object with the deletion requested.
     pub object: Value,
-    /// Whether it is gone.
+    /// The object was removed.
     pub gone: bool,
 }
 
-/// What one attempt decided.
+/// The decision of one attempt.
 enum Plan {
     Remove,
     Mark(Value),
@@ -103,7 +104,7 @@ fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
     match grace {
         Grace::None if !held => return Plan::Remove,
         Grace::None if object.is_being_deleted() => {
-            // A pod whose grace is cut to nothing still waits for its finalizers.
+            // A pod whose grace period was cut to 0 still waits for its finalizers.
             marked.metadata_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
         }
         Grace::None => grace::mark(&mut marked, 0),

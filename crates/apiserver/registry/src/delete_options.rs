@@ -1,23 +1,23 @@
-//! `DeleteOptions`, read and checked.
+//! `DeleteOptions`, parsed and checked.
 
 use api_meta::{ApiError, Cause};
 use serde_json::{Value, json};
 
-/// What becomes of dependents.
+/// Propagation policy: the fate of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They lose their owner and stay.
+    /// Dependents lose their owner reference and stay.
     Orphan,
-    /// The collector deletes them afterwards.
+    /// The garbage collector deletes them afterwards.
     Background,
-    /// The owner stays until they are gone.
+    /// The owner stays until they are deleted.
     Foreground,
 }
 
 /// The options of a delete.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Seconds; `None` is the kind's default.
+    /// Grace period in seconds; `None` is the kind's default.
     pub grace: Option<i64>,
     /// `None` is the kind's default.
     pub propagation: Option<Propagation>,
@@ -25,16 +25,16 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// The object must have this resourceVersion.
     pub resource_version: Option<String>,
-    /// The deprecated form said `orphanDependents: false`.
+    /// `orphanDependents: false` was given, the deprecated form of a policy.
     pub cascades_explicitly: bool,
-    /// Nothing is removed.
+    /// Removes nothing.
     pub dry_run: bool,
     /// As sent, for admission.
     pub raw: Value,
 }
 
 impl DeleteOptions {
-    /// Reads an options object (null for none).
+    /// Parses an options object (null for none).
     pub fn read(raw: Value) -> Result<Self, ApiError> {
         let text = |field: &str| raw.get(field).and_then(Value::as_str);
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);

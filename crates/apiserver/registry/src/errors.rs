@@ -1,10 +1,10 @@
-//! The store's and the caches' failures as clients see them.
+//! Converts errors of the store and the watch caches into API errors.
 
 use api_meta::{ApiError, Cause, Details, Reason};
 use apiserver_cache::CacheError;
 use apiserver_storage::StoreError;
 
-/// A failure of the store; the log has the details.
+/// Converts an error of the store; the details are only logged.
 pub fn store_error(error: &StoreError) -> ApiError {
     match error {
         StoreError::TooLarge => ApiError::new(Reason::RequestEntityTooLarge, "etcdserver: request is too large"),
@@ -18,12 +18,12 @@ pub fn store_error(error: &StoreError) -> ApiError {
     }
 }
 
-/// 410 for a revision that the store no longer has.
+/// Builds a 410 for a compacted revision.
 pub(crate) fn expired() -> ApiError {
     ApiError::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// 410 for a page of such a revision, with a token that goes on in the present.
+/// Builds a 410 for a page of a compacted revision, with a token that continues at the current revision.
 pub(crate) fn expired_page(continue_token: String) -> ApiError {
     let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list \
                 without the continue parameter, or use the continue token in this response to retrieve the remainder of \
@@ -33,7 +33,7 @@ pub(crate) fn expired_page(continue_token: String) -> ApiError {
     ApiError { continue_token, ..ApiError::expired(text) }
 }
 
-/// A read that the caches can't serve.
+/// Converts an error of the watch caches.
 pub(crate) fn cache_error(error: &CacheError) -> ApiError {
     match error {
         CacheError::Store(error) => store_error(error),

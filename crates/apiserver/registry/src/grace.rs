@@ -1,22 +1,22 @@
-//! Graceful deletion: how long a pod may take to end.
+//! Graceful deletion: the grace period of pods.
 
 use api_kinds::Resource;
 use api_meta::{Meta, meta::str_at, time};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// What a delete does to an object, before finalizers are looked at.
+/// The effect of a delete on an object, before finalizers are considered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Grace {
-    /// It goes at once.
+    /// Remove at once.
     None,
-    /// It is marked to end in so many seconds.
+    /// Request deletion with this grace period in seconds.
     Mark(i64),
-    /// It is marked already, and stays as it is.
+    /// Deletion was already requested; no change.
     Marked,
 }
 
-/// The grace that a delete of `object` with `asked` seconds gives.
+/// Decides the effect of deleting `object`; `asked` is the requested grace period in seconds.
 pub(crate) fn decide(row: &Resource, object: &Value, asked: Option<i64>) -> Grace {
     let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if !is_pod(row) {
@@ -47,7 +47,7 @@ fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
-/// A grace period that runs may only become shorter.
+/// Shortens a running grace period; it never becomes longer.
 fn shorten(pod: &Value, asked: Option<i64>) -> Grace {
     let running = current(pod);
     match asked {
@@ -62,7 +62,7 @@ fn current(object: &Value) -> i64 {
     object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Marks the object to end in `seconds`. The time counts from the first mark.
+/// Requests deletion in `seconds`. The time counts from the first request.
 pub(crate) fn mark(object: &mut Value, seconds: i64) {
     let begun = time::parse(object.meta_str("deletionTimestamp"))
         .and_then(|end| end.checked_sub(SignedDuration::from_secs(current(object))).ok());

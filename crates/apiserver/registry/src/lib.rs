@@ -1,8 +1,8 @@
-//! The registry: what create, update, delete, get and list mean for every kind.
+//! The registry: create, update, delete, get and list of every kind.
 //!
-//! One generic path serves all kinds; where a kind really behaves differently there is a small module (`namespaces`,
-//! `pods`, `services`) or a subresource (`subresource/`). Writes are optimistic: read, change, check, compare-and-swap,
-//! and again when somebody was faster. Nothing here knows HTTP.
+//! One generic path serves all kinds. Kinds with behaviour of their own have a small module (`namespaces`,
+//! `services`, `grace` for pods) or a subresource (`subresource/`). Writes use optimistic concurrency: read, change,
+//! check, compare-and-swap, and retry after a conflict. This crate does not know HTTP.
 
 mod admin_access;
 mod collection;

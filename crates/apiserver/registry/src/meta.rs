@@ -4,12 +4,12 @@ use api_meta::{ApiError, Meta, time};
 use rand::Rng;
 use serde_json::Value;
 
-/// Letters and digits of generated names: no vowels, nothing that looks alike.
+/// Characters of generated names: no vowels, no look-alikes (as upstream).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const LONGEST: usize = 63;
 
-/// `prefix` and five random characters, at most 63 bytes.
+/// Returns `prefix` and five random characters, at most 63 bytes.
 pub(crate) fn generate_name(prefix: &str) -> String {
     let mut end = prefix.len().min(LONGEST - SUFFIX);
     while !prefix.is_char_boundary(end) {
@@ -20,7 +20,7 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     prefix[..end].chars().chain(suffix).collect()
 }
 
-/// A new object's metadata: what clients send of the server's own fields is dropped.
+/// Sets the system metadata of a new object; drops the clients' values of the server's own fields.
 pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError> {
     if !object.resource_version().is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
@@ -39,7 +39,7 @@ pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// A changed object's metadata: what clients may leave out or may not change is the old object's.
+/// Copies metadata that clients may omit or may not change from the old object.
 pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     for field in ["uid", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
         if new.metadata().is_none_or(|m| !m.contains_key(field)) {
@@ -62,7 +62,7 @@ fn copy(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// `metadata.resourceVersion` as a revision; 0 when absent.
+/// Parses `metadata.resourceVersion` as a revision; 0 if absent.
 pub(crate) fn revision_of(object: &Value) -> Result<i64, ApiError> {
     match object.resource_version() {
         "" | "0" => Ok(0),

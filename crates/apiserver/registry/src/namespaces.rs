@@ -1,4 +1,4 @@
-//! Namespaces: held by `spec.finalizers` until their content is gone.
+//! Namespaces: kept by `spec.finalizers` until their content is deleted.
 
 use crate::registry::Registry;
 use crate::update::{Mode, Update};
@@ -11,13 +11,13 @@ fn is_namespace(row: &Resource) -> bool {
     row.group.is_empty() && row.plural == "namespaces"
 }
 
-/// Whether a namespace still has finalizers in its spec.
+/// Returns whether a namespace still has finalizers in its spec.
 pub(crate) fn is_held(row: &Resource, object: &Value) -> bool {
     let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
     is_namespace(row) && finalizers.is_some_and(|f| !f.is_empty())
 }
 
-/// Sets the phase of a namespace that is being deleted.
+/// Sets the phase Terminating of a namespace whose deletion was requested.
 pub(crate) fn terminate(row: &Resource, object: &mut Value) {
     if is_namespace(row) {
         meta::object_at(object, "status").insert("phase".into(), "Terminating".into());
@@ -25,7 +25,7 @@ pub(crate) fn terminate(row: &Resource, object: &mut Value) {
 }
 
 impl Registry {
-    /// PUT of `namespaces/NAME/finalize`: only `spec.finalizers` is taken from `body`.
+    /// Handles PUT of `namespaces/NAME/finalize`: takes only `spec.finalizers` from `body`.
     pub async fn finalize_namespace(&self, write: &mut Write, body: &Value) -> Result<Value, ApiError> {
         let finalizers = body.pointer("/spec/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
         let version = api_meta::Meta::resource_version(body).to_owned();

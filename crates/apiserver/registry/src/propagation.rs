@@ -8,7 +8,7 @@ use serde_json::Value;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// The finalizers that the object has to have for this deletion; `None` when they are right already.
+/// Returns the finalizers that the object must have for this deletion; `None` if it has them already.
 pub(crate) fn finalizers(row: &Resource, object: &Value, asked: Option<Propagation>) -> Option<Vec<String>> {
     if (row.group.is_empty() || row.group == "events.k8s.io") && row.plural == "events" {
         return None;
@@ -26,7 +26,7 @@ pub(crate) fn finalizers(row: &Resource, object: &Value, asked: Option<Propagati
     (all != present).then_some(all)
 }
 
-/// A finalizer of an earlier delete decides where this one says nothing.
+/// Returns the policy of an earlier delete, which holds if this delete has none.
 fn from_present(present: &[&str]) -> Option<Propagation> {
     if present.contains(&ORPHAN) {
         return Some(Propagation::Orphan);
@@ -34,7 +34,7 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
     present.contains(&FOREGROUND).then_some(Propagation::Foreground)
 }
 
-/// Jobs and replication controllers orphan for old clients' sake.
+/// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility with old clients.
 fn default(row: &Resource) -> Propagation {
     match (row.group, row.plural) {
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,

@@ -1,4 +1,4 @@
-//! Get and list, from the caches.
+//! Get and list, from the watch caches.
 
 use crate::errors::{cache_error, expired, expired_page, store_error};
 use crate::registry::Registry;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// Entries in one read of a past revision.
 const PAGE: i64 = 500;
 
-/// What a list asks for.
+/// The parameters of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ListQuery {
     /// Scope and selectors.
     pub selection: Selection,
-    /// At most so many; 0 for all.
+    /// Maximum number of objects; 0 for all.
     pub limit: usize,
-    /// Where to go on.
+    /// Token of the previous page.
     pub continue_token: String,
     /// `resourceVersion` as sent.
     pub resource_version: String,
@@ -36,14 +36,14 @@ pub struct ListResult {
     pub entries: Vec<Arc<Entry>>,
     /// The revision of the whole list.
     pub revision: i64,
-    /// For the next page; empty on the last.
+    /// Token of the next page; empty on the last.
     pub continue_token: String,
-    /// Objects after this page, where that is known.
+    /// Number of objects after this page, if known.
     pub remaining: Option<i64>,
 }
 
 impl Registry {
-    /// One object, not older than `resource_version` asks (empty: the present one).
+    /// Returns one object, at least as fresh as `resource_version` requires (empty: current).
     pub async fn get(
         &self,
         row: &Resource,
@@ -56,7 +56,7 @@ impl Registry {
         cache.get(&cache.kind().key(namespace, name)).ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
     }
 
-    /// Waits until the caches are as fresh as a read with this `resourceVersion` needs; returns their revision.
+    /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns their revision.
     pub async fn reach(&self, resource_version: &str) -> Result<i64, ApiError> {
         let reached = match resource_version {
             "" => self.caches.fresh().await,
@@ -67,7 +67,7 @@ impl Registry {
         reached.map_err(|e| cache_error(&e))
     }
 
-    /// A list, or a page of one.
+    /// Returns a list, or a page of one.
     pub async fn list(&self, row: &Resource, query: &ListQuery) -> Result<ListResult, ApiError> {
         let cache = self.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
@@ -100,7 +100,7 @@ impl Registry {
         let (revision, key) = token::read(&query.continue_token)?;
         let start = format!("{prefix}{key}");
         let source = match revision {
-            // A token without a revision goes on in the present.
+            // A token without a revision continues at the current revision.
             ..=0 => Source::Cached(cache.snapshot(self.reach("").await?)),
             revision => {
                 self.snapshot_at(cache, revision, query, prefix, &start).await.map_err(|error| match error.reason {
@@ -112,7 +112,7 @@ impl Registry {
         Ok((source, start))
     }
 
-    /// The state at a past revision, from recent changes or from the store.
+    /// Returns the state at a past revision, from the cache's history or from the store.
     async fn snapshot_at(
         &self,
         cache: &ResourceCache,
@@ -122,7 +122,7 @@ impl Registry {
         start: &str,
     ) -> Result<Source, ApiError> {
         self.caches.wait_for(revision).await.map_err(|e| cache_error(&e))?;
-        // The cache remembers more of a quiet resource than the store does. What clients may count on is one limit for
+        // The cache keeps more history of a rarely written resource than the store does. Clients get one limit for
         // all resources and all servers.
         if revision < self.store.compacted_revision() {
             return Err(expired());
@@ -133,7 +133,7 @@ impl Registry {
         }
     }
 
-    /// Reads from the store what a page needs: a client that wants one object must not make the server read all.
+    /// Reads from the store only as much as a page needs: a request for one object must not read the whole range.
     async fn read_past(
         &self,
         cache: &ResourceCache,
@@ -166,7 +166,7 @@ impl Registry {
         }
     }
 
-    /// The object as the store has it now, in the client's version, with its revision.
+    /// Reads the object from the store; returns it in the client's version, with its revision.
     pub(crate) async fn live_entry(
         &self,
         write: &Write,
@@ -183,15 +183,15 @@ impl Registry {
     }
 }
 
-/// Entries of a past revision, as many as a page needs.
+/// Entries of a past revision, enough for a page.
 struct Past {
     entries: Vec<Arc<Entry>>,
     revision: i64,
-    /// Entries of the range behind these.
+    /// Number of entries after these.
     unread: i64,
 }
 
-/// Where a list's entries come from.
+/// The source of a list's entries.
 enum Source {
     Cached(Snapshot),
     Read(Past),
@@ -250,7 +250,7 @@ fn parse_version(text: &str) -> Result<i64, ApiError> {
     })
 }
 
-/// The documented combinations of `resourceVersion` and `resourceVersionMatch`.
+/// Checks the combination of `resourceVersion` and `resourceVersionMatch`, as documented.
 fn check_match(query: &ListQuery) -> Result<(), ApiError> {
     let version = query.resource_version.as_str();
     let forbidden = |why: &str| ("FieldValueForbidden", format!("Forbidden: {why}"));
@@ -272,7 +272,7 @@ fn check_match(query: &ListQuery) -> Result<(), ApiError> {
 }
 
 mod token {
-    //! Continue tokens in upstream's form, so that a page may come from a stock server and the next from this one.
+    //! Continue tokens in upstream's form, so that one page may come from a stock server and the next from this one.
 
     use api_meta::ApiError;
     use serde_json::{Value, json};
@@ -281,7 +281,7 @@ mod token {
         encode(revision, &format!("{last}\0"))
     }
 
-    /// Makes a token that goes on at `start` in the present.
+    /// Creates a token that continues at `start`, at the current revision.
     pub(super) fn inconsistent(start: &str) -> String {
         encode(-1, start)
     }

@@ -1,4 +1,4 @@
-//! The registry's parts.
+//! The registry and its options.
 
 use crate::services::Allocators;
 use crate::write::Write;
@@ -10,15 +10,15 @@ use apiserver_storage::{Store, Timings};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a registry is made with.
+/// Options of a registry.
 pub struct RegistryOptions {
     /// `--event-ttl` in seconds.
     pub event_ttl: i64,
-    /// Admission plugins in their order.
+    /// Admission plugins in order.
     pub admission: Vec<Arc<dyn Admission>>,
-    /// Makes ServiceAccount tokens; `None` refuses TokenRequests.
+    /// Issues ServiceAccount tokens; `None` rejects TokenRequests.
     pub tokens: Option<Arc<TokenIssuer>>,
-    /// Addresses and node ports of Services.
+    /// Allocators of cluster IPs and node ports.
     pub services: Allocators,
 }
 
@@ -30,36 +30,36 @@ pub struct Registry {
     admission: Timings,
 }
 
-/// Upstream's bounds for the time that an admission plugin takes, in seconds.
+/// Upstream's buckets of admission durations, in seconds.
 const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
 impl Registry {
-    /// A registry over a store and the caches that it feeds.
+    /// Creates a registry over a store and the watch caches that it feeds.
     pub fn new(store: Store, caches: Arc<Caches>, options: RegistryOptions) -> Arc<Self> {
         Arc::new(Registry { store, caches, options, admission: Timings::new(&ADMISSION) })
     }
 
-    /// The caches.
+    /// Returns the watch caches.
     pub fn caches(&self) -> &Arc<Caches> {
         &self.caches
     }
 
-    /// How long admission plugins took, by name.
+    /// Returns the durations of the plugins' mutating half, by name.
     pub fn admission_timings(&self) -> &Timings {
         &self.admission
     }
 
-    /// The cache of a write's resource.
+    /// Returns the watch cache of a write's resource.
     pub(crate) fn cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
         self.caches.of(write.row.group, write.row.plural).ok_or_else(ApiError::no_such_path)
     }
 
-    /// Seconds after which objects of the resource go by themselves.
+    /// Returns the seconds after which objects of the resource expire.
     pub(crate) fn ttl(&self, write: &Write) -> Option<i64> {
         (write.row.plural == "events").then_some(self.options.event_ttl)
     }
 
-    /// Runs the mutating half of admission.
+    /// Runs the mutating plugins.
     pub async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
             let begun = Instant::now();
@@ -70,7 +70,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Runs the validating half of admission.
+    /// Runs the validating plugins.
     pub async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
             plugin.validate(request).await?;

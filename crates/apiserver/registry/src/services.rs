@@ -1,8 +1,9 @@
-//! Addresses and ports of Services.
+//! Allocation of cluster IPs and node ports.
 //!
-//! Invariant: nothing is given out twice, whatever number of API servers run. An address is taken by creating its
-//! IPAddress object, a node port by a compare-and-swap on the range's bitmap, both before the Service is written; what a
-//! failed write took is given back. A crash in between leaks at most one address, which `repair` finds.
+//! Invariant: no address or port is allocated twice, whatever the number of API servers. An address is allocated by
+//! creating its IPAddress object, a node port by a compare-and-swap on the range's bitmap, both before the Service is
+//! written. If the write fails they are released. A crash in between leaks at most one Service's allocations, which
+//! `repair` finds.
 
 mod addresses;
 mod families;
@@ -24,18 +25,18 @@ use std::ops::RangeInclusive;
 /// The ranges.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// `--service-cluster-ip-range`; the first decides the primary family.
+    /// `--service-cluster-ip-range`; the first CIDR decides the primary family.
     pub cidrs: Vec<IpNet>,
     /// `--service-node-port-range`.
     pub node_ports: RangeInclusive<u16>,
 }
 
-/// Gives out addresses and ports.
+/// The allocators of cluster IPs and node ports.
 pub struct Allocators {
     options: ServiceOptions,
 }
 
-/// What a write took, and what it no longer needs.
+/// Allocations of one write, and allocations that it replaces.
 #[derive(Debug, Default)]
 pub struct Claim {
     taken: Taken,
@@ -49,17 +50,18 @@ struct Taken {
 }
 
 impl Allocators {
-    /// Allocators for these ranges.
+    /// Creates allocators of these ranges.
     pub fn new(options: ServiceOptions) -> Self {
         Allocators { options }
     }
 
-    /// The ranges.
+    /// Returns the ranges.
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }
 
-    /// Takes what a new or changed Service needs and writes it into the object. Other kinds claim nothing.
+    /// Allocates the addresses and ports of a new or changed Service and writes them into the object. Does nothing
+    /// for other kinds.
     pub(crate) async fn claim_for(
         &self,
         registry: &Registry,
@@ -71,7 +73,7 @@ impl Allocators {
             return Ok(Claim::default());
         }
         if old.is_none() {
-            // What was asked for is checked before anything is filled in or dropped.
+            // Validates the client's values before any field is filled in or dropped.
             write.check(service.name(), validate_create(write.kind(), service))?;
         }
         families::fill(&self.options, service, old)?;
@@ -89,17 +91,17 @@ impl Allocators {
         }
     }
 
-    /// Frees what a failed write took.
+    /// Releases the allocations of a failed write.
     pub(crate) async fn give_back(&self, registry: &Registry, claim: Claim) {
         self.free(registry, &claim.taken).await;
     }
 
-    /// Frees what a successful write no longer needs.
+    /// Releases the allocations that a successful write replaced.
     pub(crate) async fn release_replaced(&self, registry: &Registry, claim: Claim) {
         self.free(registry, &claim.replaced).await;
     }
 
-    /// Frees what a deleted Service had.
+    /// Releases the allocations of a deleted Service.
     pub(crate) async fn forget(&self, registry: &Registry, row: &Resource, service: &Value) {
         if is_service(row) {
             let had = Taken { addresses: addresses::of(service), ports: ports::of(service) };
@@ -134,7 +136,7 @@ fn service_type(service: &Value) -> &str {
     }
 }
 
-/// 422 about a field of a Service.
+/// Builds a 422 about a field of a Service.
 fn refused(service: &Value, field: &str, value: &Value, why: &str) -> ApiError {
     let cause = api_meta::Cause {
         reason: "FieldValueInvalid".into(),

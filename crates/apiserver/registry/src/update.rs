@@ -1,6 +1,7 @@
-//! Update: read, change, check, compare-and-swap; again when somebody was faster.
+//! Update: read, change, check, compare-and-swap; retried after a conflict.
 //!
-//! The first attempt uses the cached object. A refusal that may come from a stale object is repeated on the live one.
+//! The first attempt uses the cached object. If it fails in a way that a stale object may have caused, it is repeated
+//! on the object from the store.
 
 use crate::create::name_mismatch;
 use crate::errors::store_error;
@@ -17,27 +18,27 @@ use serde_json::Value;
 
 const ATTEMPTS: usize = 100;
 
-/// Makes the new object from the present one.
+/// Computes the new object from the current one.
 pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync);
 
 /// An update.
 pub struct Update<'a> {
-    /// Makes the new object; called again for each attempt.
+    /// Computes the new object; called again for each attempt.
     pub change: Change<'a>,
     /// PUT: the body's UID is a precondition (409) rather than an immutable field (422).
     pub replaces: bool,
-    /// Which checks the new object goes through.
+    /// The checks of the new object.
     pub mode: Mode,
 }
 
-/// Which checks a change goes through.
+/// The checks of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Defaults, strategy, admission, validation.
+    /// Defaulting, strategy, admission, validation.
     Full,
-    /// As `Full`, but the strategy and the rules are those of the object itself, whatever the subresource.
+    /// As `Full`, but with the strategy and validation of the object itself, whatever the subresource.
     Scale,
-    /// The server changes what clients may not: none.
+    /// No checks: the server changes fields that clients may not.
     Raw,
 }
 
@@ -53,7 +54,7 @@ impl Mode {
 
 enum Outcome {
     Done(Value),
-    /// Somebody was faster.
+    /// A conflict: another write came first.
     Again,
 }
 
@@ -83,7 +84,7 @@ impl Registry {
         Err(ApiError::stale(write.row.group, write.row.plural, &write.name))
     }
 
-    /// The present object in the client's version with its revision, cached or live.
+    /// Returns the current object in the client's version with its revision, from the cache or from the store.
     async fn present(&self, write: &Write, key: &str, live: bool) -> Result<Option<(Value, i64)>, ApiError> {
         if live {
             return self.live_entry(write, key, &write.name).await;
@@ -102,7 +103,7 @@ impl Registry {
         revision: i64,
     ) -> Result<Outcome, ApiError> {
         if update.mode.is_checked() {
-            // Defaults that are not stored must not look like a change.
+            // Defaults that are not stored must not count as a change.
             default_object(write.kind(), &mut old);
         }
         let mut new = (update.change)(&old)?;
@@ -195,7 +196,7 @@ impl Registry {
     }
 }
 
-/// Name, UID and resourceVersion of the new object against the present one.
+/// Checks name, UID and resourceVersion of the new object against the current one.
 fn identify(write: &Write, update: &Update<'_>, new: &mut Value, old: &Value, revision: i64) -> Result<(), ApiError> {
     if new.name().is_empty() {
         let name = old.name().to_owned();
@@ -227,7 +228,7 @@ fn details(write: &Write) -> api_meta::Details {
     }
 }
 
-/// Whether nothing holds an object that is being deleted any more.
+/// Returns whether nothing holds an object whose deletion was requested any longer.
 pub(crate) fn ends_deletion(write: &Write, object: &Value) -> bool {
     let grace =
         object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0);

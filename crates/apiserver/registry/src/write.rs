@@ -1,4 +1,4 @@
-//! What a write is about: who, which object, how.
+//! The context of a write: user, object, options.
 
 use api_kinds::Resource;
 use api_meta::{ApiError, time};
@@ -7,10 +7,10 @@ use apiserver_fields::{Writer, track_update};
 use apiserver_request::{AdmissionRequest, Operation, User};
 use serde_json::Value;
 
-/// A write's circumstances.
+/// The context of a write.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Who writes.
+    /// The user who writes.
     pub user: User,
     /// The resource in the version that the client speaks.
     pub row: &'static Resource,
@@ -22,9 +22,9 @@ pub struct Write {
     pub name: String,
     /// `dryRun=All`.
     pub dry_run: bool,
-    /// `fieldManager`, or what the user agent says.
+    /// `fieldManager`, or the name from the user agent.
     pub manager: String,
-    /// Server-side apply: ownership was recorded with the merge.
+    /// Server-side apply: the merge has already recorded ownership.
     pub applies: bool,
     /// The options object as JSON, for admission.
     pub options: Value,
@@ -33,7 +33,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// A write by the server itself.
+    /// Creates the context of a write by the server itself.
     pub fn internal(row: &'static Resource, namespace: &str, name: &str) -> Self {
         let groups = vec![User::MASTERS.to_owned(), "system:authenticated".to_owned()];
         Write {
@@ -50,12 +50,12 @@ impl Write {
         }
     }
 
-    /// The kind, for defaults and validation.
+    /// Returns the kind, for defaulting and validation.
     pub fn kind(&self) -> Kind<'static> {
         Kind { group: self.row.group, version: self.row.version, kind: self.row.kind, namespaced: self.row.namespaced }
     }
 
-    /// Records in `managedFields` what this write changes.
+    /// Records in `managedFields` the fields that this write changes.
     pub(crate) fn track(&self, old: Option<&Value>, new: &mut Value) {
         self.as_writer(|writer| track_update(writer, old, new));
     }
@@ -72,7 +72,7 @@ impl Write {
         })
     }
 
-    /// Returns the top-level fields that a write through this path does not set, so that it doesn't own them.
+    /// Returns the top-level fields that a write through this path does not set, so that it does not own them.
     fn ignored(&self) -> &'static [&'static str] {
         match (self.subresource.as_str(), self.row.group, self.row.plural) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
@@ -85,22 +85,22 @@ impl Write {
         }
     }
 
-    /// 404 for this object.
+    /// Builds a 404 for this object.
     pub fn not_found(&self) -> ApiError {
         ApiError::not_found(self.row.group, self.row.plural, &self.name)
     }
 
-    /// 409 for this object.
+    /// Builds a 409 for this object.
     pub fn conflict(&self, why: &str) -> ApiError {
         ApiError::conflict(self.row.group, self.row.plural, &self.name, why)
     }
 
-    /// 422 with these causes, when there are any.
+    /// Builds a 422 with these causes, if there are any.
     pub fn check(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
         if errors.is_empty() { Ok(()) } else { Err(to_api_error(self.kind(), name, errors)) }
     }
 
-    /// What admission sees.
+    /// Builds the admission request.
     pub fn admission<'a>(
         &'a self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Cluster addresses: an IPAddress object each.
+//! Cluster IPs: one IPAddress object each.
 
 use super::{Allocators, Claim, refused, service_type, spec_str};
 use crate::errors::store_error;
@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const TRIES: usize = 64;
 const GROUP: &str = "networking.k8s.io";
 
-/// The addresses that a Service has.
+/// Returns the cluster IPs of a Service.
 pub(super) fn of(service: &Value) -> Vec<IpAddr> {
     let list = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
     let mut all: Vec<IpAddr> = list.into_iter().flatten().filter_map(|a| a.as_str()?.parse().ok()).collect();
@@ -58,7 +58,7 @@ impl Allocators {
         Ok(())
     }
 
-    /// Takes an address that was asked for.
+    /// Allocates a requested address.
     async fn take(
         &self,
         registry: &Registry,
@@ -82,7 +82,7 @@ impl Allocators {
         }
     }
 
-    /// Takes a free address of a family.
+    /// Allocates a free address of a family.
     async fn next(&self, registry: &Registry, write: &Write, service: &Value, v4: bool) -> Result<IpAddr, ApiError> {
         for cidr in self.cidrs(registry).iter().filter(|cidr| cidr.addr().is_ipv4() == v4) {
             for address in candidates(cidr) {
@@ -99,7 +99,7 @@ impl Allocators {
         Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
     }
 
-    /// The ranges of all ServiceCIDRs that are not going away; the flag's before there are any.
+    /// Returns the ranges of the flag, and of all ServiceCIDRs whose deletion was not requested.
     pub(super) fn cidrs(&self, registry: &Registry) -> Vec<IpNet> {
         let Some(cache) = registry.caches.of(GROUP, "servicecidrs") else { return self.options.cidrs.clone() };
         let mut all = self.options.cidrs.clone();
@@ -124,7 +124,7 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
     }
 }
 
-/// Whether a Service may have the address: the network and (IPv4) broadcast addresses are nobody's.
+/// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast address.
 fn usable(cidr: &IpNet, address: IpAddr) -> bool {
     cidr.contains(&address) && address != cidr.network() && (address != cidr.broadcast() || address.is_ipv6())
 }
@@ -133,8 +133,8 @@ fn known(registry: &Registry, address: IpAddr) -> bool {
     registry.caches.of(GROUP, "ipaddresses").is_some_and(|cache| cache.get(&address.to_string()).is_some())
 }
 
-/// Random addresses of the upper part of the range first (the lower part is left to who asks for an address), then every
-/// address of a small range in turn.
+/// Yields random addresses of the upper part of the range, then every address of a small range in turn. The lower
+/// part is left for Services that request a certain address.
 fn candidates(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
     let size = size(cidr);
     let reserved = (size / 16).clamp(16, 256).min(size / 2);
@@ -154,12 +154,12 @@ fn plus(network: IpAddr, offset: u64) -> IpAddr {
     }
 }
 
-/// The first address of a range that a Service may have: the API server's own.
+/// Returns the first usable address of a range: that of the Service `kubernetes`.
 pub fn first(cidr: &IpNet) -> IpAddr {
     plus(cidr.network(), 1)
 }
 
-/// Creates the IPAddress object, which is the lock.
+/// Creates the IPAddress object, which acts as the lock.
 async fn record(registry: &Registry, write: &Write, service: &Value, address: IpAddr) -> Result<(), StoreError> {
     let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return Ok(()) };
     let key = registry.caches.store_key(cache.kind(), "", &address.to_string());
@@ -187,7 +187,7 @@ pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> V
     })
 }
 
-/// Removes the IPAddress object.
+/// Deletes the IPAddress object.
 pub(super) async fn release(registry: &Registry, address: IpAddr) {
     let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return };
     let key = registry.caches.store_key(cache.kind(), "", &address.to_string());

@@ -4,7 +4,7 @@ use super::{ServiceOptions, refused, service_type, spec_str};
 use api_meta::{ApiError, meta::object_at};
 use serde_json::{Value, json};
 
-/// Fills in or clears what follows from the type and the cluster's families.
+/// Fills in or clears the fields that depend on the type and on the cluster's families.
 pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
     if service_type(service) == "ExternalName" {
         clear_for_external_name(service, old);
@@ -35,7 +35,7 @@ pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&V
     Ok(())
 }
 
-/// An update that leaves out what was allocated keeps it.
+/// Keeps allocated values that an update omits.
 fn keep_old(service: &mut Value, old: Option<&Value>) {
     let Some(old) = old.filter(|old| service_type(old) != "ExternalName") else { return };
     for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -48,7 +48,7 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// A dual-stack Service that becomes single-stack loses its second family and address, unless the update names others.
+/// Drops the second family and address of a Service that becomes single-stack, unless the update sets others.
 fn drop_second(service: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
     let was_dual = matches!(spec_str(old, "ipFamilyPolicy"), "PreferDualStack" | "RequireDualStack");

@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 const KEY: &str = "/ranges/servicenodeports";
 const MESSAGE: &str = "k8s.io.api.core.v1.RangeAllocation";
 
-/// The node ports that a Service has, the health check's included.
+/// Returns the node ports of a Service, the health check's included.
 pub(super) fn of(service: &Value) -> Vec<u16> {
     let mut all: Vec<u16> = list(service).iter().filter_map(number).collect();
     let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
@@ -35,7 +35,7 @@ fn number(port: &Value) -> Option<u16> {
     u16::try_from(port.get("nodePort")?.as_u64()?).ok().filter(|n| *n > 0)
 }
 
-/// Whether the Service has node ports at all.
+/// Returns whether the Service has node ports at all.
 fn needs_ports(service: &Value) -> bool {
     match service_type(service) {
         "NodePort" => true,
@@ -71,7 +71,7 @@ impl Allocators {
         Ok(())
     }
 
-    /// Takes ports in the bitmap and writes them into the Service; returns those that are new.
+    /// Allocates ports in the bitmap and writes them into the Service; returns the new ones.
     async fn allocate(
         &self,
         registry: &Registry,
@@ -99,7 +99,7 @@ impl Allocators {
     }
 }
 
-/// A Service that became a plain ClusterIP loses its node ports.
+/// Drops the node ports of a Service that became a plain ClusterIP.
 fn drop_unneeded(service: &mut Value) {
     let health = needs_health_check(service);
     let plain = matches!(service_type(service), "ClusterIP" | "ExternalName");
@@ -111,7 +111,7 @@ fn drop_unneeded(service: &mut Value) {
         return;
     }
     spec.remove("allocateLoadBalancerNodePorts");
-    // External addresses make a ClusterIP Service one that is reached from outside.
+    // A ClusterIP Service with external addresses is reachable from outside, too.
     let reached = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
     if !reached {
         spec.remove("externalTrafficPolicy");
@@ -123,7 +123,7 @@ fn drop_unneeded(service: &mut Value) {
     }
 }
 
-/// An update that leaves out node ports keeps those of the same port and protocol.
+/// Keeps node ports of the same port and protocol that an update omits.
 fn keep_old(service: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
     if !needs_ports(service) {
@@ -151,7 +151,7 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Gives every port that needs one a number; returns the numbers that are new.
+/// Chooses a number for every port that needs one; returns the new numbers.
 fn choose(
     service: &mut Value,
     range: &RangeInclusive<u16>,
@@ -159,7 +159,7 @@ fn choose(
     had: &[u16],
 ) -> Result<Vec<u16>, ApiError> {
     let mut taken = Vec::new();
-    // One number may serve several protocols of the same Service.
+    // Ports of different protocols of the same Service may share a number.
     let mut own: BTreeSet<u16> = had.iter().copied().collect();
     let wanted: Vec<Option<u16>> = list(service).iter().map(number).collect();
     for (at, port) in wanted.iter().enumerate().filter_map(|(at, port)| Some((at, (*port)?))) {
@@ -224,12 +224,12 @@ fn next(range: &RangeInclusive<u16>, bitmap: &mut BTreeSet<u16>) -> Result<u16, 
     Ok(port)
 }
 
-/// Frees ports.
+/// Releases ports.
 pub(super) async fn release(registry: &Registry, range: &RangeInclusive<u16>, ports: &[u16]) -> Result<(), StoreError> {
     change(registry, range, |bitmap| bitmap.retain(|port| !ports.contains(port))).await
 }
 
-/// Marks ports as taken.
+/// Marks ports as allocated.
 pub(super) async fn add(
     registry: &Registry,
     range: &RangeInclusive<u16>,
@@ -238,7 +238,7 @@ pub(super) async fn add(
     change(registry, range, |bitmap| bitmap.extend(ports.iter().filter(|port| range.contains(port)))).await
 }
 
-/// Returns the ports that are marked as taken.
+/// Returns the allocated ports.
 pub(super) async fn taken(registry: &Registry, range: &RangeInclusive<u16>) -> Result<BTreeSet<u16>, StoreError> {
     read(registry, range).await.map(|(bitmap, _)| bitmap)
 }
@@ -299,7 +299,7 @@ fn api_message() -> Result<&'static api_schema::Message, StoreError> {
     api_schema::schema().message(MESSAGE).ok_or_else(|| StoreError::Failed(format!("the schema has no {MESSAGE}")))
 }
 
-/// Upstream's form: a big-endian integer whose bit N is the range's port N.
+/// Encodes as upstream does: a big-endian integer whose bit N is the range's port N.
 fn bitmap_of(ports: &BTreeSet<u16>, first: u16) -> Vec<u8> {
     let highest = ports.last().map_or(0, |last| usize::from(last.saturating_sub(first)) / 8 + 1);
     let mut bytes = vec![0u8; highest];

@@ -1,7 +1,8 @@
-//! Allocations are kept in agreement with the Services that exist.
+//! Repairs allocations, so that they agree with the existing Services.
 //!
-//! What a Service has and nobody recorded is recorded at once. What is recorded without a Service is released only after
-//! several rounds: an API server allocates before it writes the Service, so that a recent allocation is no leak.
+//! An address or port of a Service that is not allocated is allocated at once. An allocation without a Service is
+//! released only after several rounds: an API server allocates before it writes the Service, so a recent allocation
+//! is no leak.
 
 use super::{addresses, ports};
 use crate::errors::store_error;
@@ -16,10 +17,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Rounds in which an allocation must have no Service before it is released; longer than any request takes.
+/// Rounds without a Service after which an allocation is released; longer than any request.
 const ROUNDS: u32 = 3;
 
-/// What has no Service, with the number of rounds since.
+/// Allocations without a Service, with the number of rounds since.
 #[derive(Debug)]
 struct Leaks<T>(BTreeMap<T, u32>);
 
@@ -28,7 +29,7 @@ impl<T: Ord + Copy> Leaks<T> {
         Leaks(BTreeMap::new())
     }
 
-    /// Counts another round; returns what has been without a Service for `ROUNDS`.
+    /// Counts a round; returns the allocations that had no Service for `ROUNDS`.
     fn count(&mut self, unused: impl IntoIterator<Item = T>) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
         self.0 = unused.into_iter().map(|item| (item, before.get(&item).copied().unwrap_or(0) + 1)).collect();
@@ -39,7 +40,7 @@ impl<T: Ord + Copy> Leaks<T> {
 }
 
 impl Registry {
-    /// Records the addresses and ports of Services that lack a record.
+    /// Allocates the addresses and ports of Services that lack an allocation.
     ///
     /// # Errors
     /// The store can't be reached.
@@ -50,11 +51,11 @@ impl Registry {
         self.record_addresses(&services).await
     }
 
-    /// Repairs allocations every minute and releases those that leaked, until `stop`.
+    /// Repairs allocations every minute and releases leaked ones, until `stop`.
     pub async fn keep_allocations(&self, stop: &CancellationToken) {
         let (mut lost_ports, mut lost_addresses) = (Leaks::new(), Leaks::new());
         while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
-            // A cache that lags behind would show allocations without their Services.
+            // A stale cache would show allocations without their Services.
             let fresh = self.reach("").await;
             let done = match fresh {
                 Ok(_) => self.release_leaks(&mut lost_ports, &mut lost_addresses).await,
@@ -75,7 +76,7 @@ impl Registry {
         let range = &self.options.services.options.node_ports;
         let taken = ports::taken(self, range).await.map_err(|e| store_error(&e))?;
         let recorded = self.recorded_addresses();
-        // Services are read after the allocations: one that was written in between is seen.
+        // Read the Services after the allocations, so that a Service written in between is seen.
         self.reach("").await?;
         let services = self.services();
         let used = used_ports(&services);
@@ -97,7 +98,7 @@ impl Registry {
         cache.snapshot(0).range("", "").filter_map(|e| e.tree().ok()).map(Arc::new).collect()
     }
 
-    /// Returns the addresses of IPAddress objects that API servers made.
+    /// Returns the addresses of IPAddress objects that API servers created.
     fn recorded_addresses(&self) -> Vec<IpAddr> {
         let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Vec::new() };
         let snapshot = cache.snapshot(0);
@@ -142,7 +143,7 @@ mod tests {
         let mut leaks = Leaks::new();
         assert!(leaks.count([30000, 30001]).is_empty());
         assert!(leaks.count([30000]).is_empty());
-        // The Service of 30001 was written after the first round; the count starts again when it goes.
+        // The Service of 30001 was written after the first round; the count starts again when it is deleted.
         assert_eq!(leaks.count([30000, 30001]), [30000]);
         assert!(leaks.count([30000, 30001]).is_empty());
         assert_eq!(leaks.count([30001]), [30001]);

@@ -1,4 +1,4 @@
-//! Binding: gives a pod its node, once.
+//! Binding: assigns a pod to a node, once.
 
 use crate::registry::Registry;
 use crate::update::{Mode, Update};
@@ -8,7 +8,7 @@ use apiserver_request::Operation;
 use serde_json::{Value, json};
 
 impl Registry {
-    /// POST of a Binding.
+    /// Handles POST of a Binding.
     pub async fn bind(&self, write: &mut Write, binding: Value) -> Result<(), ApiError> {
         check(&binding)?;
         let name = write.name.clone();

@@ -1,4 +1,4 @@
-//! Eviction: a delete that disruption budgets may refuse.
+//! Eviction: a delete that disruption budgets may reject.
 
 use crate::delete::check_preconditions;
 use crate::delete_options::DeleteOptions;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// A POST of an Eviction.
+/// The input of an eviction.
 pub struct Eviction {
-    /// The body.
+    /// The Eviction object.
     pub body: Value,
 }
 
@@ -39,14 +39,15 @@ impl Registry {
         }
         if !options.dry_run && !pod.is_being_deleted() {
             let marked = self.mark_disrupted(write, &pod, &options).await?;
-            // The mark is the server's own write: it must not fail the client's precondition, which held before it.
+            // The condition is the server's own write: it must not break the client's precondition, which held before
+            // it.
             options.resource_version = options.resource_version.map(|_| marked.resource_version().to_owned());
         }
         let mut delete = Write { subresource: String::new(), ..write.clone() };
         self.delete(&mut delete, &options).await.map(|_| ())
     }
 
-    /// Writes the condition that tells controllers why the pod is deleted, if the client's preconditions hold.
+    /// Writes the condition DisruptionTarget, which tells controllers the reason, if the client's preconditions hold.
     async fn mark_disrupted(&self, write: &Write, pod: &Value, options: &DeleteOptions) -> Result<Value, ApiError> {
         let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
         let change = |pod: &Value| {
@@ -103,7 +104,7 @@ fn selects(budget: &Value, pod: &Value) -> bool {
     selector.is_some_and(|selector| selector.matches_map(pod.labels()))
 }
 
-/// Pods that have ended, have not begun or are on their way out disrupt nothing.
+/// Returns whether the pod needs no budget: it has terminated, has not started or is being deleted.
 fn needs_no_budget(pod: &Value) -> bool {
     matches!(meta::str_at(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending") || pod.is_being_deleted()
 }
@@ -114,7 +115,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(ready))
 }
 
-/// The budget after the eviction, or why there is none left.
+/// Returns the budget after the eviction, or an error if none is left.
 fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
     let number = |path: &str| budget.pointer(path).and_then(Value::as_i64).unwrap_or(0);
     let (healthy, desired) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));

@@ -1,4 +1,4 @@
-//! Scale: `autoscaling/v1 Scale` as a view of what has replicas.
+//! Scale: `autoscaling/v1 Scale` as a view of objects with replicas.
 
 use crate::registry::Registry;
 use crate::update::{Mode, Update};
@@ -6,7 +6,7 @@ use crate::write::Write;
 use api_meta::{ApiError, Cause, Meta, Selector, meta};
 use serde_json::{Value, json};
 
-/// The Scale of an object.
+/// Returns the Scale of an object.
 pub fn scale_of(object: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -27,7 +27,7 @@ pub fn scale_of(object: &Value) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
-/// `spec.selector` in the form of a query parameter.
+/// Returns `spec.selector` in the form of a query parameter.
 pub fn selector_text(object: &Value) -> String {
     let Some(selector) = object.pointer("/spec/selector") else { return String::new() };
     let is_label_selector =
@@ -39,7 +39,8 @@ pub fn selector_text(object: &Value) -> String {
 }
 
 impl Registry {
-    /// PUT or PATCH of a Scale; `change` makes the new Scale from the present one. Returns the Scale as stored.
+    /// Handles PUT or PATCH of a Scale; `change` computes the new Scale from the current one. Returns the Scale as
+    /// stored.
     pub async fn update_scale(
         &self,
         write: &mut Write,

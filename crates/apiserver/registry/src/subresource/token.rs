@@ -7,7 +7,7 @@ use apiserver_request::Operation;
 use serde_json::Value;
 
 impl Registry {
-    /// POST of a TokenRequest for a ServiceAccount.
+    /// Handles POST of a TokenRequest for a ServiceAccount.
     pub async fn request_token(&self, write: &mut Write, request: Value) -> Result<Value, ApiError> {
         let Some(issuer) = &self.options.tokens else {
             return Err(ApiError::no_such_path());
