@@ -1,16 +1,16 @@
-//! Plugins of upstream that are not implemented, and what naming them in a flag does.
+//! Upstream's plugins that are not implemented, and the effect of naming them in a flag.
 
-/// Reason for refusing a plugin that would restrict requests.
+/// Reason for rejecting a plugin that would restrict requests.
 const UNRESTRICTED: &str = "it is not implemented, so that what it forbids would be allowed";
-/// Reason for refusing a plugin that would change objects.
+/// Reason for rejecting a plugin that would change objects.
 const UNCHANGED: &str = "it is not implemented, so that objects would not be changed as it promises";
 
 enum Treatment {
-    /// Upstream enables the plugin by default and installers list it: a log line states the consequence.
+    /// Upstream enables the plugin by default and installers list it: only a log line states the consequence.
     Warned(&'static str),
-    /// The plugin must be asked for, so that its absence must not pass unnoticed.
+    /// The plugin is off by default upstream, so naming it is deliberate, and the server fails to start.
     Refused(&'static str),
-    /// Without the plugin the same is admitted.
+    /// Requests are admitted in the same way without the plugin.
     Harmless,
 }
 use Treatment::{Harmless, Refused, Warned};
@@ -51,7 +51,7 @@ pub fn is_absent(name: &str) -> bool {
     ABSENT.iter().any(|(absent, _)| *absent == name)
 }
 
-/// Returns why a plugin must not be enabled, if it must not.
+/// Returns why a plugin must not be enabled; None if it may.
 pub fn refusal(name: &str) -> Option<&'static str> {
     ABSENT.iter().find_map(|(absent, treatment)| match treatment {
         Refused(why) if *absent == name => Some(*why),
@@ -59,7 +59,7 @@ pub fn refusal(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns what does not happen although a plugin was enabled by name.
+/// Returns the consequence of a missing plugin that was enabled by name.
 pub fn consequence(name: &str) -> Option<&'static str> {
     ABSENT.iter().find_map(|(absent, treatment)| match treatment {
         Warned(what) if *absent == name => Some(*what),

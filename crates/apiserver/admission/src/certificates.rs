@@ -1,4 +1,5 @@
-//! Certificate signing requests: who asked, who may approve and sign, and which subjects are never allowed.
+//! Certificate signing requests: records the requester, authorizes approvers and signers, and rejects forbidden
+//! subjects.
 
 use crate::context::{Context, forbidden, text};
 use api_meta::ApiError;
@@ -17,13 +18,13 @@ fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Oper
         && request.operation == operation
 }
 
-/// Reads the certificate request of a CertificateSigningRequest, as the signer does.
+/// Parses the certificate request of a CertificateSigningRequest with the same parser as the signer.
 pub fn read(object: &Value) -> Result<CertificateRequest, RequestError> {
     let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request"));
     CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
 }
 
-/// Writes into each new request who made it. Always on: the signer relies on it.
+/// Writes the requester into each new request. Always on: the signer relies on it.
 pub struct Requester;
 
 #[async_trait::async_trait]
@@ -70,7 +71,7 @@ impl Context {
     }
 }
 
-/// Approving needs the verb `approve` for the signer.
+/// Requires the verb `approve` on the signer for an approval.
 pub struct CertificateApproval(pub Context);
 
 #[async_trait::async_trait]
@@ -91,7 +92,7 @@ impl Admission for CertificateApproval {
     }
 }
 
-/// Issuing needs the verb `sign` for the signer.
+/// Requires the verb `sign` on the signer for issuing.
 pub struct CertificateSigning(pub Context);
 
 #[async_trait::async_trait]
@@ -117,7 +118,7 @@ impl Admission for CertificateSigning {
     }
 }
 
-/// No certificate makes a member of `system:masters`.
+/// Rejects certificates for members of `system:masters`.
 pub struct SubjectRestriction;
 
 #[async_trait::async_trait]
@@ -131,7 +132,7 @@ impl Admission for SubjectRestriction {
         if !is_request(request, "", Operation::Create) || text(&request.object, "/spec/signerName") != SIGNER {
             return Ok(());
         }
-        // A request that can't be read can't be judged: refuse it instead of letting an unknown subject through.
+        // An unreadable request can't be checked, so it is rejected; otherwise an unknown subject could pass.
         let read = read(&request.object).map_err(|error| {
             let cause = Cause {
                 reason: "FieldValueInvalid".into(),

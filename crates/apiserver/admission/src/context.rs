@@ -1,4 +1,4 @@
-//! What plugins are made with, and what they share.
+//! The context and helpers that plugins share.
 
 use crate::quota::QuotaStore;
 use api_meta::ApiError;
@@ -6,19 +6,19 @@ use apiserver_request::{AdmissionRequest, Authorizer, GroupResource, Objects};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What plugins see of the server.
+/// The parts of the server that plugins can access.
 #[derive(Clone)]
 pub struct Context {
     /// The watch caches.
     pub objects: Arc<dyn Objects>,
-    /// Who may do what.
+    /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Where quota usage is written.
+    /// Writes quota usage.
     pub quotas: Arc<dyn QuotaStore>,
 }
 
 impl Context {
-    /// An object by the cache, or by the store where the cache has none.
+    /// Returns an object from the watch cache, or from the store if the cache does not have it.
     pub async fn find(
         &self,
         group: &str,
@@ -33,35 +33,35 @@ impl Context {
         Ok(self.objects.live(&resource, namespace, name).await?.map(Arc::new))
     }
 
-    /// All cached objects of a resource in a namespace (empty: of all).
+    /// Lists the cached objects of a resource in a namespace (empty: in all).
     pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.objects.cached_list(&GroupResource::new(group, resource), (!namespace.is_empty()).then_some(namespace))
     }
 }
 
-/// 403 in the words `pods "x" is forbidden: why`.
+/// Builds a 403 with the message `pods "x" is forbidden: why`.
 pub fn forbidden(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> ApiError {
     let generated = || request.object.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default();
     let name = if request.name.is_empty() { generated() } else { request.name };
     ApiError::forbidden(request.group, request.resource, name, why.as_ref())
 }
 
-/// Whether the request is for `resource` of `group` itself, not for a subresource.
+/// Returns whether the request is for `resource` of `group` itself, not for a subresource.
 pub fn is_for(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bool {
     request.group == group && request.resource == resource && request.subresource.is_empty()
 }
 
-/// A string at a JSON pointer, empty if absent.
+/// Returns the string at a JSON pointer, empty if absent.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The elements of a list at a JSON pointer.
+/// Returns the elements of the list at a JSON pointer.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Adds to a list field, making it when absent.
+/// Appends to a list field, creating it if absent.
 pub fn push(object: &mut Value, field: &str, item: Value) {
     match object.get_mut(field).and_then(Value::as_array_mut) {
         Some(list) => list.push(item),

@@ -1,4 +1,4 @@
-//! Claims and ingresses without a class get the cluster's default one.
+//! Sets the cluster's default class of claims and ingresses without a class.
 
 use crate::context::{Context, is_for, text};
 use api_meta::{ApiError, Meta};
@@ -11,7 +11,7 @@ pub struct DefaultStorageClass(pub Context);
 /// For Ingresses.
 pub struct DefaultIngressClass(pub Context);
 
-/// The newest of the classes that are marked as default; by name among those of the same second.
+/// Returns the newest class that is marked as default; ties of the same second are broken by name.
 fn newest(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
     let marked = |c: &Arc<Value>| marks.iter().any(|m| c.annotation(m) == Some("true"));
     let mut found: Vec<Arc<Value>> = classes.into_iter().filter(marked).collect();

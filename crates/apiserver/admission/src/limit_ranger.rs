@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// The plugin.
+/// Applies and enforces LimitRanges.
 pub struct LimitRanger(pub Context);
 
 #[async_trait::async_trait]
@@ -33,7 +33,7 @@ impl Admission for LimitRanger {
             && matches!(request.operation, Operation::Create | Operation::Update);
         let pod = match request.operation {
             Operation::Create => is_for(request, "", "pods"),
-            // The only other way to change what a pod may use.
+            // Resize is the only update that can change a pod's resources.
             Operation::Update => (request.group, request.resource, request.subresource) == ("", "pods", "resize"),
             _ => false,
         };
@@ -65,7 +65,7 @@ impl LimitRanger {
     }
 }
 
-/// The container defaults of a range: (requests, limits).
+/// Returns the container defaults of a range: (requests, limits).
 fn defaults(range: &Value) -> (Amounts, Amounts) {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
     for limit in list(range, "/spec/limits").iter().filter(|l| text(l, "/type") == "Container") {
@@ -94,7 +94,7 @@ fn fill_pod(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Sets what is absent; returns the names set.
+/// Sets absent amounts; returns the names of the resources set.
 fn fill(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
     let mut set = Vec::new();
     for (name, amount) in defaults {

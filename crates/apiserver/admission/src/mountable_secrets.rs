@@ -1,4 +1,5 @@
-//! The annotation by which a ServiceAccount limits the Secrets that its pods may use to those that it names.
+//! The annotation `kubernetes.io/enforce-mountable-secrets`: limits a ServiceAccount's pods to the Secrets that it
+//! lists.
 
 use crate::context::{list, text};
 use api_meta::Meta;
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// Returns the first reference of `pod` to a Secret that `account` limits its pods from using.
+/// Returns the first reference of `pod` to a Secret that `account` does not allow.
 pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
     if !is_true(account.annotation(ANNOTATION).unwrap_or_default()) {
         return None;
@@ -22,13 +23,13 @@ pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
     ))
 }
 
-/// Parses as Go's `strconv.ParseBool` does.
+/// Parses a boolean as Go's `strconv.ParseBool` does.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out projected volumes, which makes
-/// the limit easy to get around.
+/// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out projected volumes, which
+/// makes the limit easy to bypass.
 fn references(pod: &Value) -> Vec<(&'static str, &str)> {
     let mut found = Vec::new();
     for volume in list(pod, "/spec/volumes") {

@@ -1,4 +1,4 @@
-//! Nothing is made in namespaces that do not exist or are going away; three namespaces stay.
+//! Rejects creates in namespaces that do not exist or are being deleted, and the deletion of three system namespaces.
 
 use crate::context::{Context, forbidden, text};
 use api_meta::status::Cause;
@@ -7,7 +7,7 @@ use apiserver_request::{Admission, AdmissionRequest, GroupResource, Operation};
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// The plugin.
+/// Enforces the lifecycle of namespaces.
 pub struct NamespaceLifecycle(pub Context);
 
 #[async_trait::async_trait]

@@ -1,5 +1,5 @@
-//! A kubelet writes its own Node, Lease and CSINode, the status of pods bound to its node, mirror pods of its own, and
-//! tokens for pods that run there. Nothing else, whatever its role allows.
+//! Limits a kubelet to its own Node, Lease and CSINode, the status of pods bound to its node, its own mirror pods,
+//! and tokens for pods that run there, whatever its role allows.
 
 mod labels;
 mod pods;
@@ -12,7 +12,7 @@ use apiserver_authz::node_name;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
-/// The plugin.
+/// Restricts requests of kubelets.
 pub struct NodeRestriction(pub Context);
 
 #[async_trait::async_trait]
@@ -56,7 +56,7 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
     if name != node {
         return Err(forbidden(request, format!("node {node:?} is not allowed to modify node {name:?}")));
     }
-    // What spec.configSource names a node could read.
+    // spec.configSource could make a node read any ConfigMap.
     const CONFIG_SOURCE: &str = "/spec/configSource";
     let given = |object: &Value| object.pointer(CONFIG_SOURCE).is_some_and(|source| !source.is_null());
     match (request.operation, &request.old) {
@@ -96,7 +96,7 @@ fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     }
     let old = request.old.as_ref().unwrap_or(&Value::Null);
     let new = &request.object;
-    // An update without resourceVersion is unconditional; the server writes managedFields.
+    // resourceVersion may be absent (an unconditional update), and the server writes managedFields: ignore both.
     let metadata = semantic::equal_except(&old["metadata"], &new["metadata"], &["resourceVersion", "managedFields"]);
     let kubelet = ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
     let status = semantic::equal_except(&old["status"], &new["status"], &kubelet);
@@ -107,7 +107,8 @@ fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     Err(forbidden(request, why))
 }
 
-/// A node publishes and removes its own slices; the Node authorizer can't look into new ones or into collections.
+/// Checks that a node creates and deletes only its own slices; the Node authorizer can't see the content of new
+/// slices or of collections.
 fn slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let slice = match request.operation {
         Operation::Delete => request.old.as_ref().unwrap_or(&Value::Null),

@@ -1,7 +1,7 @@
-//! Pod Security Standards by namespace labels: `enforce` refuses pods, `warn` warns about pods and workloads.
+//! Pod Security Standards by namespace labels: `enforce` rejects pods, `warn` adds warnings about pods and workloads.
 //!
-//! Warnings are added in the mutating half (the validating one cannot change the request); the plugins after this one change
-//! nothing that a check looks at.
+//! Warnings are added in the mutating half (the validating one can't change the request); later plugins change no
+//! field that a check reads.
 
 mod baseline;
 mod level;
@@ -18,13 +18,13 @@ use view::View;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 const MODES: [&str; 3] = ["enforce", "audit", "warn"];
-/// Pods of a namespace that are looked at when its level changes.
+/// Maximum number of a namespace's pods that are checked when its level changes.
 const LOOKED_AT: usize = 3000;
 
-/// The plugin.
+/// Enforces the Pod Security Standards.
 pub struct PodSecurity(pub Context);
 
-/// One finding: what is wrong, and where.
+/// A violation: what is wrong, and where.
 pub struct Finding {
     /// `privileged`
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// All that a policy forbids in a pod: `reason (detail), ...`; empty when it is allowed.
+/// Returns all violations of a policy: `reason (detail), ...`; empty if the pod is allowed.
 pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     let view = View { metadata, spec, version: policy.version };
     let findings = match policy.level {
@@ -47,7 +47,7 @@ pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     texts.join(", ")
 }
 
-/// Returns where a kind of workload has its pod template.
+/// Returns the JSON pointer of a workload kind's pod template.
 pub fn template(request: &AdmissionRequest<'_>) -> Option<&'static str> {
     match (request.group, request.resource) {
         ("", "replicationcontrollers")
@@ -65,7 +65,7 @@ impl PodSecurity {
         Ok(found.map(|n| Policy::of(&n, mode)).unwrap_or_default())
     }
 
-    /// What to check in a request: (pod-shaped value, is it a pod).
+    /// Returns the checked part of a request: (pod-shaped value, is it a pod).
     fn subject<'a>(&self, request: &'a AdmissionRequest<'_>) -> Option<(&'a Value, bool)> {
         let write = matches!(request.operation, Operation::Create | Operation::Update);
         if !write || request.namespace.is_empty() {
@@ -115,7 +115,7 @@ impl PodSecurity {
     }
 }
 
-/// Updates of a pod that could change the verdict: another image, more ephemeral containers.
+/// Returns whether an update of a pod could change the result: another image, more ephemeral containers.
 fn significant(request: &AdmissionRequest<'_>) -> bool {
     let Some(old) = &request.old else { return true };
     if request.subresource == "ephemeralcontainers" {
@@ -170,8 +170,8 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
     write && request.group.is_empty() && request.resource == "namespaces" && request.subresource.is_empty()
 }
 
-/// A namespace's labels must name known levels and versions. Labels that were wrong before and stay as they are don't
-/// stand in the way of other changes.
+/// Validates a namespace's labels: levels and versions must be known. Invalid labels that do not change are ignored,
+/// so that other changes stay possible.
 fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     let is_new = |label: &str, value: &str| old.is_none_or(|old| old.label(label) != Some(value));

@@ -1,11 +1,11 @@
-//! Small plugins that look at the object alone.
+//! Small plugins that read only the object.
 
 use crate::context::{forbidden, is_for, list, push, text};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
 
-/// Pods stay for five minutes on nodes that went away, unless they say how long.
+/// Adds tolerations: pods stay for five minutes on unreachable or not ready nodes, unless they say otherwise.
 pub struct DefaultTolerationSeconds;
 
 const SECONDS: i64 = 300;
@@ -38,7 +38,7 @@ impl Admission for DefaultTolerationSeconds {
     }
 }
 
-/// New nodes take no pods until their first heartbeat.
+/// Adds a taint to new nodes, so that they get no pods until their first heartbeat.
 pub struct TaintNodesByCondition;
 
 #[async_trait::async_trait]
@@ -60,7 +60,7 @@ impl Admission for TaintNodesByCondition {
     }
 }
 
-/// Images are pulled for every start, so that a pod needs the credentials for what it runs.
+/// Sets the pull policy Always, so that a pod needs credentials for every image it runs.
 pub struct AlwaysPullImages;
 
 #[async_trait::async_trait]
@@ -85,7 +85,7 @@ impl Admission for AlwaysPullImages {
     }
 }
 
-/// Services take no addresses that the cluster does not own.
+/// Rejects external IPs of Services, which the cluster does not own.
 pub struct DenyServiceExternalIps;
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Pods get the number and the preemption policy of their priority class.
+//! Sets the priority and the preemption policy of pods from their priority class.
 
 use crate::context::{Context, forbidden, is_for, text};
 use api_meta::{ApiError, Meta};
@@ -8,7 +8,7 @@ use serde_json::Value;
 const GROUP: &str = "scheduling.k8s.io";
 const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// The plugin.
+/// Resolves priority classes.
 pub struct Priority(pub Context);
 
 struct Class {
@@ -67,7 +67,7 @@ impl Admission for Priority {
     }
 }
 
-/// An update that leaves the computed fields out keeps them.
+/// Keeps the computed fields if an update omits them.
 fn keep(request: &mut AdmissionRequest<'_>) {
     let Some(old) = &request.old else { return };
     for field in ["priority", "preemptionPolicy"] {

@@ -1,7 +1,8 @@
 //! ResourceQuotas: usage is charged with the write that causes it.
 //!
-//! Invariant: a charge is a compare-and-swap on the quota's status that repeats the check on the fresh object, so that two
-//! writers (of two servers) cannot both take the last unit. What a failed write has charged is corrected by the controller.
+//! Invariant: a charge is a compare-and-swap on the quota's status that repeats the check on the fresh object, so
+//! that two writers (on two servers) can't both take the last unit. If the write fails later, the quota controller
+//! corrects the charge.
 
 mod scope;
 mod usage;
@@ -13,22 +14,23 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// Makes the changed quota from the stored one, or refuses.
+/// Computes the changed quota from the stored one, or rejects the change.
 pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync);
 
-/// Where usage is written.
+/// Writes quota usage.
 #[async_trait::async_trait]
 pub trait QuotaStore: Send + Sync {
     /// Changes the status of a quota; `change` is called again with the fresh object after a conflict.
     async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError>;
 }
 
-/// A store that is there only after the plugins were made (the registry is made with them). Until then usage is not written.
+/// A store that is set after the plugins were created, because the registry needs the plugins first. Until then usage
+/// is not written.
 #[derive(Default)]
 pub struct QuotaSlot(OnceLock<Arc<dyn QuotaStore>>);
 
 impl QuotaSlot {
-    /// Sets the store; only the first one counts.
+    /// Sets the store; later calls have no effect.
     pub fn set(&self, store: Arc<dyn QuotaStore>) {
         let _ = self.0.set(store);
     }
@@ -44,13 +46,13 @@ impl QuotaStore for QuotaSlot {
     }
 }
 
-/// The plugin.
+/// Enforces ResourceQuotas.
 pub struct ResourceQuota {
     context: Context,
 }
 
 impl ResourceQuota {
-    /// The plugin over the caches, charging through `context.quotas`.
+    /// Creates the plugin; it charges through `context.quotas`.
     pub fn new(context: Context) -> Self {
         ResourceQuota { context }
     }
@@ -91,7 +93,7 @@ impl Admission for ResourceQuota {
     }
 }
 
-/// What a write adds to usage.
+/// Returns the usage that a write adds.
 fn delta(request: &AdmissionRequest<'_>) -> Amounts {
     let mut usage = usage::of(request.group, request.resource, &request.object);
     if let (Operation::Update, Some(old)) = (request.operation, &request.old) {
@@ -107,7 +109,7 @@ fn delta(request: &AdmissionRequest<'_>) -> Amounts {
 }
 
 impl ResourceQuota {
-    /// Charges one quota; false if it has nothing to do with the write.
+    /// Charges one quota; returns false if the quota does not apply to the write.
     async fn charge(&self, request: &AdmissionRequest<'_>, quota: &Value, delta: &Amounts) -> Result<bool, ApiError> {
         let hard = amounts(quota.pointer("/status/hard"));
         if request.resource == "pods" && request.operation == Operation::Create {
@@ -132,7 +134,7 @@ impl ResourceQuota {
     async fn give_back(&self, request: &AdmissionRequest<'_>, quotas: &[String], delta: &Amounts) {
         let change = |fresh: &Value| Ok(returned(fresh, delta));
         for name in quotas.iter().filter(|_| !request.dry_run) {
-            // The controller corrects what cannot be given back now.
+            // If this fails, the quota controller corrects the usage.
             let _ = self.context.quotas.change(request.namespace, name, &change).await;
         }
     }

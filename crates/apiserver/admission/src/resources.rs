@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// A quantity as a string or number.
+/// Parses a quantity from a string or number.
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(s) => s.parse().ok(),
@@ -17,7 +17,7 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// A resource list.
+/// Parses a resource list.
 pub fn amounts(value: Option<&Value>) -> Amounts {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(k, v)| Some((k.clone(), quantity(v)?))).collect()
@@ -39,8 +39,8 @@ fn raise(sum: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What a pod asks for: containers and sidecars together, or the largest step of its start, and its overhead.
-/// `field` is `requests` or `limits`.
+/// Returns the requests or limits of a pod: the sum of containers and sidecars, or the largest init step, plus
+/// overhead. `field` is `requests` or `limits`.
 pub fn of_pod(pod: &Value, field: &str) -> Amounts {
     let of = |c: &Value| amounts(c.get("resources").and_then(|r| r.get(field)));
     let mut sum = Amounts::new();

@@ -1,4 +1,4 @@
-//! Overhead and scheduling of a pod's runtime class.
+//! Sets overhead and scheduling fields from a pod's RuntimeClass.
 
 use crate::context::{Context, forbidden, is_for, list, push, text};
 use api_meta::ApiError;
@@ -6,7 +6,7 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The plugin.
+/// Applies RuntimeClasses to pods.
 pub struct RuntimeClass(pub Context);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Every pod runs as a ServiceAccount: the default one unless it says otherwise, with a token mounted unless opted out.
+//! Sets a pod's ServiceAccount (the default one if none is given) and mounts its token unless opted out.
 
 use crate::context::{Context, forbidden, is_for, list, push, text};
 use crate::mountable_secrets;
@@ -12,11 +12,11 @@ use std::time::Duration;
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const TOKEN_SECONDS: i64 = 3607;
-/// The default account is made by a controller right after its namespace: it is waited for.
+/// Attempts to find the default account: a controller creates it shortly after its namespace.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The plugin.
+/// Sets accounts and token volumes of pods.
 pub struct ServiceAccount(pub Context);
 
 #[async_trait::async_trait]
@@ -87,7 +87,7 @@ impl ServiceAccount {
     }
 }
 
-/// Mirror pods stand for static pods: they may not reach for API objects.
+/// Checks mirror pods: like static pods, they may not use API objects.
 fn mirror(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if !text(&request.object, "/spec/serviceAccountName").is_empty() {
         return Err(forbidden(request, "a mirror pod may not reference service accounts"));

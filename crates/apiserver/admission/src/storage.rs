@@ -1,4 +1,4 @@
-//! Storage objects in use are held by a finalizer; claims grow only where their class lets them.
+//! Finalizers of storage objects in use, and the expansion of claims where their class allows it.
 
 use crate::context::{Context, forbidden, is_for, list, push, text};
 use crate::resources::quantity;
@@ -6,7 +6,7 @@ use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
-/// Puts the protecting finalizers on.
+/// Adds the protection finalizers.
 pub struct InUseProtection;
 
 #[async_trait::async_trait]
@@ -32,7 +32,7 @@ impl Admission for InUseProtection {
     }
 }
 
-/// Checks claims that grow.
+/// Checks expansions of claims.
 pub struct ClaimResize(pub Context);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! The plugins in their order, and which are on.
+//! The plugins in order, with their defaults.
 
 use crate::context::Context;
 use crate::{
@@ -11,16 +11,16 @@ use std::sync::Arc;
 /// `--enable-admission-plugins` and `--disable-admission-plugins`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// On beside the default ones.
+    /// Plugins enabled in addition to the default ones.
     pub enable: Vec<String>,
-    /// Off.
+    /// Disabled plugins.
     pub disable: Vec<String>,
 }
 
-/// A reason why the flags for plugins are refused.
+/// A reason why the plugin flags are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// Upstream has no such plugin either.
+    /// Not a plugin of upstream.
     #[error("admission plugin {0:?} is unknown; known are {1}")]
     Unknown(String, String),
     /// The plugin would restrict or change requests, and is not implemented.
@@ -62,15 +62,15 @@ const TABLE: [Row; 19] = [
     row("ResourceQuota", true, |c| Arc::new(quota::ResourceQuota::new(c.clone()))),
 ];
 
-/// The names of all plugins, with whether each is on by default.
+/// Returns the names of all plugins, and whether each is on by default.
 pub fn known_plugins() -> Vec<(&'static str, bool)> {
     TABLE.iter().map(|r| (r.name, r.on)).collect()
 }
 
-/// Returns the plugins that the options ask for, in order. The registry runs `admit` of all, then `validate` of all.
+/// Returns the plugins that the options enable, in order. The registry runs `admit` of all, then `validate` of all.
 ///
 /// # Errors
-/// A name is unknown, or names a plugin that is enabled on purpose and not implemented.
+/// An unknown name, or a deliberately enabled plugin that is not implemented.
 pub fn plugins(options: &Options, context: &Context) -> Result<Vec<Arc<dyn Admission>>, PluginError> {
     check_names(options)?;
     for name in &options.enable {

@@ -1,4 +1,4 @@
-//! Warnings for what is stored and has no effect, so that a request that looks accepted is not relied upon.
+//! Warnings about stored fields without effect, so that users do not rely on an accepted request.
 
 use crate::context::{list, text};
 use crate::pod_security::template;
@@ -12,7 +12,7 @@ const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic st
                        plugin enforces NetworkPolicies";
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 
-/// Kinds without effect: group, resource, what to know.
+/// Kinds without effect: group, resource, warning.
 const KINDS: [(&str, &str, &str); 7] = [
     (REGISTRATION, "mutatingwebhookconfigurations", WEBHOOKS),
     (REGISTRATION, "validatingwebhookconfigurations", WEBHOOKS),
@@ -23,7 +23,7 @@ const KINDS: [(&str, &str, &str); 7] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
 ];
 
-/// Adds a warning to the response of writes that ask for what nothing enforces. It cannot be disabled.
+/// Adds a warning to the response of writes that request something which no component enforces. It can't be disabled.
 pub struct UnenforcedWarnings;
 
 #[async_trait::async_trait]
@@ -47,7 +47,7 @@ fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
         return vec![format!("{} is {text}", request.kind)];
     }
     if request.group.is_empty() && request.resource == "pods" {
-        // The spec of a pod hardly changes: one warning, when it is made.
+        // A pod's spec hardly changes, so one warning at creation is enough.
         let created = request.operation == Operation::Create;
         return if created { unsupported(request.object.get("spec"), "spec") } else { Vec::new() };
     }
@@ -56,7 +56,7 @@ fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
     unsupported(request.object.pointer(pointer).and_then(|template| template.get("spec")), &place)
 }
 
-/// Returns what a pod demands of its node that a kubelet of this release may have to refuse.
+/// Returns the features of a pod that a kubelet of this release may have to reject.
 fn unsupported(spec: Option<&Value>, place: &str) -> Vec<String> {
     const REFUSED: &str = "the kubelet refuses the pod where the container runtime does not support it";
     let Some(spec) = spec else { return Vec::new() };

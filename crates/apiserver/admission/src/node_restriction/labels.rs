@@ -1,4 +1,4 @@
-//! Labels that a kubelet may put on its Node.
+//! Labels that a kubelet may set on its Node.
 
 use api_meta::Meta;
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn allowed(label: &str) -> bool {
         || below(namespace, "node.kubernetes.io")
 }
 
-/// The changed labels that a kubelet may not change, sorted.
+/// Returns the changed labels that a kubelet may not change, sorted.
 pub fn forbidden_changes(new: &Value, old: &Value) -> Vec<String> {
     let keys = |v: &Value| v.labels().into_iter().flat_map(|l| l.keys().cloned()).collect::<Vec<_>>();
     let mut changed: Vec<String> = keys(new).into_iter().chain(keys(old)).collect();

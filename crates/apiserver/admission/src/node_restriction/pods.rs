@@ -1,4 +1,4 @@
-//! What a kubelet does with pods.
+//! Restrictions of a kubelet's requests about pods.
 
 use super::NodeRestriction;
 use crate::context::{forbidden, list, text};
@@ -30,7 +30,7 @@ impl NodeRestriction {
         }
     }
 
-    /// The owner of a mirror pod must be the node as it is now, not one of the same name that was deleted.
+    /// Checks that the owner of a mirror pod is the current Node object, not a deleted one of the same name.
     async fn owner_is_current(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
         let stored = self.0.find("", "nodes", "", node).await?.ok_or_else(|| ApiError::not_found("", "nodes", node))?;
         let uid = text(&request.object, "/metadata/ownerReferences/0/uid");
@@ -70,7 +70,7 @@ fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     if old.labels() != request.object.labels() {
         return Err(format!("node {node:?} cannot update labels through pod status"));
     }
-    // The Node authorizer grants a node the claims that these fields name.
+    // The Node authorizer grants a node access to the claims that these fields name.
     let same = |pointer: &str| {
         let of = |pod: &Value| pod.pointer(pointer).cloned().unwrap_or_default();
         semantic::equal(&of(old), &of(&request.object))
@@ -102,7 +102,7 @@ fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     }
 }
 
-/// Returns what other objects of the API a pod refers to.
+/// Returns the API objects that a pod refers to.
 fn reference(pod: &Value) -> Option<&'static str> {
     let volumes = list(pod, "/spec/volumes");
     let has = |field: &str| volumes.iter().any(|v| v.get(field).is_some_and(|s| !s.is_null()));

@@ -33,7 +33,8 @@ impl NodeRestriction {
         self.audience(request, &pod).await
     }
 
-    /// A node gets tokens for the audiences that its pod's volumes ask for. The empty one stands for the API server.
+    /// Checks the audiences of a token: a node gets those that its pod's volumes request. The empty one is the API
+    /// server's.
     async fn audience(&self, request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), ApiError> {
         let audience = match list(&request.object, "/spec/audiences") {
             [] => "",
@@ -69,7 +70,7 @@ impl NodeRestriction {
         Ok(false)
     }
 
-    /// Returns the CSI driver of a volume, empty without one.
+    /// Returns the CSI driver of a volume; empty without one.
     async fn driver(&self, pod: &Value, volume: &Value) -> Result<String, ApiError> {
         let generic = volume.get("ephemeral").is_some_and(|source| !source.is_null());
         let claim = match text(volume, "/persistentVolumeClaim/claimName") {
@@ -88,7 +89,7 @@ impl NodeRestriction {
         Ok(text(&volume, "/spec/csi/driver").to_owned())
     }
 
-    /// Asks whether a role grants the audience: its name takes the place of the resource, that of the account of the name.
+    /// Returns whether a role grants the audience. The check uses the audience as resource and the account as name.
     fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
         let attributes = Attributes {
             user: request.user.clone(),

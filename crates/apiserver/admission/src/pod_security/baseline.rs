@@ -20,7 +20,7 @@ const CAPABILITIES: [&str; 13] = [
     "SETUID",
     "SYS_CHROOT",
 ];
-/// Safe sysctls and the minor version since which they are.
+/// Safe sysctls and the minor version since which they are allowed.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -40,7 +40,7 @@ fn finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Findi
     Some(Finding { reason: reason.into(), detail: detail.into() })
 }
 
-/// All findings. Under `restricted` its stricter checks take the place of some.
+/// Returns all violations. With `restricted`, its stricter checks replace some.
 pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
     let own = [
         app_armor(view),
@@ -93,7 +93,7 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
     finding(plural("forbidden AppArmor profile", "forbidden AppArmor profiles", details.len()), details.join(", "))
 }
 
-/// Capabilities added beside `allowed`, with the containers that add them.
+/// Returns capabilities added in addition to `allowed`, with the containers that add them.
 pub fn added<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String>) {
     let extra = |c: &Value| -> Vec<String> {
         let all = list(c, "/securityContext/capabilities/add").iter().filter_map(Value::as_str);
@@ -170,8 +170,8 @@ fn privileged(view: &View<'_>) -> Option<Finding> {
     finding("privileged", format!("{} must not set securityContext.privileged=true", containers(&names)))
 }
 
-/// Upstream lets pods with `hostUsers: false` unmask /proc since policy version 1.35. Here no kubelet makes user namespaces
-/// yet, and root with an unmasked /proc would be root on the node: no exception.
+/// Upstream lets pods with `hostUsers: false` unmask /proc since policy version 1.35. This release's kubelet does not
+/// support user namespaces, and root with an unmasked /proc would be root on the node: no exception.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
     let other = |c: &Value| !matches!(text(c, "/securityContext/procMount"), "" | "Default");
     let names = view.named(other);
@@ -225,7 +225,7 @@ fn seccomp(view: &View<'_>) -> Option<Finding> {
     explicit_seccomp(view).and_then(|detail| finding("seccompProfile", detail))
 }
 
-/// Who sets a seccomp profile that is not allowed.
+/// Describes the pod or containers that set a seccomp profile which is not allowed.
 pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
     const TYPE: &str = "/securityContext/seccompProfile/type";
     let bad = |v: &Value| !matches!(text(v, TYPE), "" | "RuntimeDefault" | "Localhost");

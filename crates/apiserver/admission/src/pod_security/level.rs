@@ -5,10 +5,10 @@ use api_meta::Meta;
 use serde_json::Value;
 use std::fmt;
 
-/// How much is allowed.
+/// A level of the standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Everything.
+    /// No restrictions.
     #[default]
     Privileged,
     /// No known privilege escalation.
@@ -18,7 +18,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Reads a label's value.
+    /// Parses a label's value.
     pub fn parse(text: &str) -> Option<Level> {
         match text {
             "privileged" => Some(Level::Privileged),
@@ -29,18 +29,18 @@ impl Level {
     }
 }
 
-/// Which minor version's standards.
+/// The minor version of the standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// This server's.
+    /// The latest version.
     #[default]
     Latest,
-    /// v1.N's.
+    /// Version v1.N.
     Minor(u32),
 }
 
 impl Version {
-    /// Reads a label's value.
+    /// Parses a label's value.
     pub fn parse(text: &str) -> Option<Version> {
         if text == "latest" {
             return Some(Version::Latest);
@@ -50,7 +50,7 @@ impl Version {
         (plain && minor.bytes().all(|b| b.is_ascii_digit())).then(|| minor.parse().ok()).flatten().map(Version::Minor)
     }
 
-    /// Whether these are the standards of v1.N or later.
+    /// Returns whether these are the standards of v1.N or later.
     pub fn since(self, minor: u32) -> bool {
         match self {
             Version::Latest => true,
@@ -62,14 +62,14 @@ impl Version {
 /// A level at a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// How much is allowed.
+    /// Level.
     pub level: Level,
-    /// By which standards.
+    /// Version.
     pub version: Version,
 }
 
 impl Policy {
-    /// A namespace's policy for a mode. An unreadable level is restricted, an unreadable version is the latest.
+    /// Returns a namespace's policy for a mode. An invalid level counts as restricted, an invalid version as latest.
     pub fn of(namespace: &Value, mode: &str) -> Policy {
         let level = namespace.label(&format!("{PREFIX}{mode}"));
         let version = namespace.label(&format!("{PREFIX}{mode}-version"));

@@ -1,4 +1,4 @@
-//! The restricted level: baseline, and hardened against what escapes are made of.
+//! The restricted level: baseline, plus hardening against known building blocks of escapes.
 
 use super::Finding;
 use super::baseline;
@@ -22,7 +22,7 @@ fn finding(reason: &str, detail: String) -> Option<Finding> {
     Some(Finding { reason: reason.into(), detail })
 }
 
-/// All findings.
+/// Returns all violations.
 pub fn check(view: &View<'_>) -> Vec<Finding> {
     let mut all = baseline::check(view, true);
     let own = [escalation(view), capabilities(view), volumes(view), non_root(view), root_user(view), seccomp(view)];

@@ -1,4 +1,4 @@
-//! A pod as the checks see it.
+//! A pod as input of the checks.
 
 use super::level::Version;
 use crate::context::{list, text};
@@ -10,23 +10,23 @@ pub struct View<'a> {
     pub metadata: &'a Value,
     /// Its spec.
     pub spec: &'a Value,
-    /// Which standards.
+    /// Version of the standards.
     pub version: Version,
 }
 
 impl<'a> View<'a> {
-    /// All containers: init, app, ephemeral.
+    /// Returns all containers: init, app, ephemeral.
     pub fn containers(&self) -> impl Iterator<Item = &'a Value> {
         let spec = self.spec;
         ["/initContainers", "/containers", "/ephemeralContainers"].into_iter().flat_map(move |l| list(spec, l))
     }
 
-    /// The names of the containers for which `bad` holds.
+    /// Returns the names of the containers for which `bad` holds.
     pub fn named(&self, bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|c| bad(c)).map(|c| text(c, "/name")).collect()
     }
 
-    /// Whether the pod is for Windows, which has no such thing.
+    /// Returns whether the pod is for Windows, to which some checks do not apply.
     pub fn windows(&self) -> bool {
         text(self.spec, "/os/name") == "windows"
     }
@@ -38,17 +38,17 @@ pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
     quoted.join(", ")
 }
 
-/// `container "a"` or `containers "a", "b"`.
+/// Formats `container "a"` or `containers "a", "b"`.
 pub fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// One word or the other.
+/// Returns the singular or the plural word.
 pub fn plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
     if count == 1 { one } else { many }
 }
 
-/// Values in their order, each once.
+/// Returns the distinct values in their order.
 pub fn distinct(values: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = values.into_iter().collect();
     all.sort();
@@ -56,7 +56,7 @@ pub fn distinct(values: impl IntoIterator<Item = String>) -> Vec<String> {
     all
 }
 
-/// Whether a boolean at a pointer is this value.
+/// Returns whether a boolean at a pointer has this value.
 pub fn is(value: &Value, pointer: &str, wanted: bool) -> bool {
     value.pointer(pointer) == Some(&Value::Bool(wanted))
 }

@@ -1,11 +1,11 @@
-//! Which objects a quota counts.
+//! Quota scopes.
 
 use crate::context::{list, text};
 use crate::resources::of_pod;
 use apiserver_request::AdmissionRequest;
 use serde_json::Value;
 
-/// Whether the quota's scopes let the object in.
+/// Returns whether the object is in the quota's scopes.
 pub fn matches(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
     let plain = list(quota, "/spec/scopes").iter().filter_map(Value::as_str);
     let expressions = list(quota, "/spec/scopeSelector/matchExpressions");

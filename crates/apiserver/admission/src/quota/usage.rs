@@ -1,4 +1,4 @@
-//! What one object counts against quotas.
+//! Quota usage of one object.
 
 use crate::context::{list, text};
 use crate::resources::{Amounts, amounts, of_pod};
@@ -13,7 +13,7 @@ fn one() -> Quantity {
     Quantity::from_millis(1000)
 }
 
-/// Usage by quota resource name.
+/// Returns usage by quota resource name.
 pub fn of(group: &str, resource: &str, object: &Value) -> Amounts {
     let mut usage = Amounts::new();
     let count = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
@@ -81,7 +81,7 @@ fn claim(claim: &Value, usage: &mut Amounts) {
     }
 }
 
-/// What a pod must say because a quota bounds it: `requests.cpu for: a,b`.
+/// Returns the requests and limits that a pod lacks although a quota bounds them: `requests.cpu for: a,b`.
 pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
     let mut missing = Vec::new();
     for name in hard.keys() {
