@@ -1,4 +1,4 @@
-//! The authenticators in their order, made from options.
+//! The authenticators in order, built from options.
 
 use crate::bootstrap_token::BootstrapTokens;
 use crate::life::{CertificateLife, Counts};
@@ -10,17 +10,17 @@ use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The group of every user that proved an identity.
+/// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
-/// Who may come without credentials.
+/// Paths that accept requests without credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
-    /// Everybody; authorisation decides.
+    /// All paths; authorization decides.
     Everywhere,
-    /// Requests for exactly these paths.
+    /// Exactly these paths.
     Paths(Vec<String>),
-    /// Nobody.
+    /// No path.
     #[default]
     Nobody,
 }
@@ -35,7 +35,7 @@ impl Anonymous {
     }
 }
 
-/// What to authenticate with.
+/// Options of authentication.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `--client-ca-file`
@@ -52,7 +52,7 @@ pub struct Options {
     pub anonymous: Anonymous,
 }
 
-/// Why options make no authenticator: names the file and what is wrong with it.
+/// Reasons why options are rejected, with the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// A file that cannot be read.
@@ -60,27 +60,27 @@ pub enum OptionsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A file with the wrong content.
+    /// A file with invalid content.
     #[error("{path} is not usable: {why}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong; never the content.
+        /// The problem; never contains the content.
         why: String,
     },
-    /// Files that are followed and can't be used at the start.
+    /// Watched files that are invalid at the start.
     #[error(transparent)]
     Files(#[from] base_tls::TlsError),
-    /// Options that do not fit together.
+    /// Options that contradict each other.
     #[error("{0}")]
     Conflict(String),
 }
 
-/// Reads a file for an option.
+/// Reads the file of an option.
 pub fn read(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
     std::fs::read(path).map_err(|source| OptionsError::Read { path: path.clone(), source })
 }
@@ -96,7 +96,7 @@ pub struct Authn {
 }
 
 impl Authn {
-    /// Reads the files of `options`. Bound tokens are checked against `objects`.
+    /// Loads the files of `options`. Bound tokens are checked against `objects`.
     pub fn new(options: Options, objects: Arc<dyn Objects>) -> Result<Arc<Authn>, OptionsError> {
         let life = Arc::new(CertificateLife::default());
         let mut certificates: Vec<Arc<dyn Authenticator>> = Vec::new();
@@ -123,7 +123,7 @@ impl Authn {
         Ok(Arc::new(Authn { certificates, life, tokens, accounts, issuer, anonymous: options.anonymous }))
     }
 
-    /// The user of a request for `path`. An error is a 401; its text is for the log.
+    /// Returns the user of a request for `path`. An error is a 401; its text is only for the log.
     pub async fn identify(&self, path: &str, credentials: &Credentials) -> Result<User, AuthnError> {
         match self.authenticate(credentials).await? {
             Some(user) => Ok(user),
@@ -132,22 +132,22 @@ impl Authn {
         }
     }
 
-    /// The issuer of ServiceAccount tokens, when there is a signing key.
+    /// Returns the issuer of ServiceAccount tokens; None without a signing key.
     pub fn issuer(&self) -> Option<Arc<TokenIssuer>> {
         self.issuer.clone()
     }
 
-    /// How long the certificates of clients are still good for.
+    /// Returns the histogram of remaining lifetimes of client certificates.
     pub fn certificate_life(&self) -> Counts {
         self.life.counts()
     }
 
-    /// The verifier of ServiceAccount tokens.
+    /// Returns the verifier of ServiceAccount tokens.
     pub fn accounts(&self) -> Option<&AccountTokens> {
         self.accounts.as_deref()
     }
 
-    /// The token authenticators, for TokenReview.
+    /// Returns the token authenticators, for TokenReview.
     pub(crate) fn tokens(&self) -> &[Arc<dyn Authenticator>] {
         &self.tokens
     }

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: `ID.SECRET` where the Secret `bootstrap-token-ID` in kube-system says so.
+//! Bootstrap tokens: `ID.SECRET`, checked against the Secret `bootstrap-token-ID` in kube-system.
 
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, GroupResource, Objects, User};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
 
-/// Users by bootstrap token.
+/// Authenticates by bootstrap token.
 pub struct BootstrapTokens {
     objects: Arc<dyn Objects>,
 }
 
 impl BootstrapTokens {
-    /// Tokens of the Secrets in `objects`.
+    /// Creates the authenticator; `objects` holds the Secrets.
     pub fn new(objects: Arc<dyn Objects>) -> Self {
         BootstrapTokens { objects }
     }

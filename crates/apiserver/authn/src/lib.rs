@@ -1,10 +1,11 @@
-//! Authentication: who sent a request.
+//! Authentication: finds the user of a request.
 //!
-//! `Authn` asks its authenticators in the stock server's order (front proxy headers, client certificate, bearer tokens) and
-//! falls back to the anonymous user where that is allowed. `TokenIssuer` makes ServiceAccount tokens.
+//! `Authn` tries its authenticators in the stock server's order (front proxy headers, client certificate, bearer
+//! tokens) and falls back to the anonymous user if that is allowed. `TokenIssuer` issues ServiceAccount tokens.
 //!
-//! Invariants: secrets are compared in constant time; neither a token nor a part of one stands in an error or a log; a
-//! request with a bad token is refused, never anonymous; front-proxy headers count only for certificates of their own CA.
+//! Invariants: secrets are compared in constant time; no token or part of one appears in an error or a log; a request
+//! with an invalid token is rejected and never anonymous; front-proxy headers count only with a certificate of the
+//! front proxies' own CA.
 
 mod authn;
 mod bootstrap_token;

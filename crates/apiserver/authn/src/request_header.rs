@@ -1,4 +1,5 @@
-//! A front proxy that has authenticated the user and says so in headers, over a connection with its own certificate.
+//! Front proxies: they authenticate the user and send the identity in headers, over a connection with their own
+//! certificate.
 
 use crate::authn::OptionsError;
 use crate::x509::{Verifier, subject};
@@ -11,9 +12,9 @@ use std::path::PathBuf;
 pub struct RequestHeader {
     /// The CA of front proxies; must not be the client CA.
     pub client_ca_file: PathBuf,
-    /// Common names that are let in; none means all.
+    /// Accepted common names; an empty list accepts all.
     pub allowed_names: Vec<String>,
-    /// Headers with the user's name, the first with a value counts.
+    /// Headers with the user's name; the first with a value counts.
     pub username_headers: Vec<String>,
     /// Headers with groups.
     pub group_headers: Vec<String>,
@@ -23,14 +24,14 @@ pub struct RequestHeader {
     pub uid_headers: Vec<String>,
 }
 
-/// Users named by a front proxy.
+/// Authenticates users by a front proxy's headers.
 pub struct HeaderAuthenticator {
     options: RequestHeader,
     verifier: Verifier,
 }
 
 impl HeaderAuthenticator {
-    /// Reads the CA; header names become lower case.
+    /// Loads the CA; converts header names to lower case.
     pub fn new(mut options: RequestHeader) -> Result<Self, OptionsError> {
         let verifier = Verifier::from_file(&options.client_ca_file)?;
         let lists = [
@@ -60,7 +61,7 @@ impl HeaderAuthenticator {
     }
 }
 
-/// Percent escapes in the rest of a header's name (`example.com%2fteam`).
+/// Decodes percent escapes in the rest of a header's name (`example.com%2fteam`).
 fn unescape(key: &str) -> String {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,11 +1,11 @@
-//! TokenReview: what this server thinks of a token that somebody else was shown.
+//! TokenReview: authenticates a token that a client presented to another server.
 
 use crate::authn::{Authn, authenticated};
 use apiserver_request::{Credentials, User};
 use serde_json::{Value, json};
 
 impl Authn {
-    /// The `status` of a TokenReview. No audiences: this server's.
+    /// Returns the `status` of a TokenReview. Without audiences, this server's are used.
     pub async fn review(&self, token: &str, audiences: &[String]) -> Value {
         match self.reviewed(token, audiences).await {
             Some((user, audiences)) => {
@@ -22,7 +22,7 @@ impl Authn {
         {
             return Some(found);
         }
-        // Other tokens are for this server as such: they say nothing about audiences.
+        // Other tokens are valid for this server only: they carry no audiences.
         if !audiences.is_empty() {
             return None;
         }
@@ -36,7 +36,7 @@ impl Authn {
     }
 }
 
-/// A user as `authentication.k8s.io/v1 UserInfo`.
+/// Converts a user to `authentication.k8s.io/v1 UserInfo`.
 pub fn user_info(user: &User) -> Value {
     let mut out = json!({"username": user.name});
     if !user.uid.is_empty() {

@@ -1,14 +1,14 @@
-//! Comparing secrets.
+//! Constant-time comparison of secrets.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The digest that stands for a secret in maps.
+/// Returns the digest that replaces a secret as a map key.
 pub fn digest(secret: &[u8]) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
-/// Whether two secrets are the same, in a time that does not depend on where they differ.
+/// Compares two secrets in a time that does not depend on the position of a difference.
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     digest(a).ct_eq(&digest(b)).into()
 }

@@ -1,4 +1,4 @@
-//! ServiceAccount tokens: signed by this cluster, bound to objects that must still exist.
+//! ServiceAccount tokens: signed by this cluster, bound to existing objects.
 
 mod bindings;
 mod claims;
@@ -19,20 +19,20 @@ pub struct ServiceAccounts {
     pub issuers: Vec<String>,
     /// Keys (public or private, PEM) that verify tokens.
     pub key_files: Vec<PathBuf>,
-    /// The private key that signs.
+    /// The private key that signs tokens.
     pub signing_key_file: Option<PathBuf>,
-    /// Audiences of this server; none means the issuers.
+    /// Audiences of this server; an empty list means the issuers.
     pub audiences: Vec<String>,
-    /// Whether tokens that pods mount live longer than they say, so that old clients keep working.
+    /// Tokens that pods mount live longer than their nominal lifetime, so that old clients keep working.
     pub extend_expiration: bool,
-    /// `--service-account-max-token-expiration` in seconds: requests for more get this much.
+    /// `--service-account-max-token-expiration` in seconds: longer requests are shortened to this.
     pub max_expiration_seconds: Option<i64>,
     /// `--service-account-jwks-uri`; empty means this server's own address.
     pub jwks_uri: String,
 }
 
 impl ServiceAccounts {
-    /// The audiences that a token must name one of.
+    /// Returns the audiences of which a token must name one.
     pub fn api_audiences(&self) -> Vec<String> {
         if self.audiences.is_empty() { self.issuers.clone() } else { self.audiences.clone() }
     }

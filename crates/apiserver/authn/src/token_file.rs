@@ -5,13 +5,13 @@ use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use std::path::PathBuf;
 
-/// Users by static token. Tokens are kept as digests only.
+/// Authenticates by static token. Tokens are kept as digests only.
 pub struct TokenFile {
     users: Vec<([u8; 32], User)>,
 }
 
 impl TokenFile {
-    /// Reads the file.
+    /// Loads the file.
     pub fn from_file(path: &PathBuf) -> Result<Self, OptionsError> {
         let bad = |why: String| OptionsError::Content { path: path.clone(), why };
         let text = String::from_utf8(read(path)?).map_err(|_| bad("it is not text".into()))?;
@@ -33,7 +33,7 @@ impl TokenFile {
     }
 }
 
-/// The fields of a CSV line; quotes hold commas, doubled quotes stand for one.
+/// Splits a CSV line into fields; quotes enclose commas, doubled quotes are one.
 fn fields(line: &str) -> Vec<String> {
     let mut out = vec![String::new()];
     let mut quoted = false;
@@ -64,7 +64,7 @@ impl Authenticator for TokenFile {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
         let Some(token) = &credentials.bearer else { return Ok(None) };
         let digest = secret::digest(token.as_bytes());
-        // All rows are compared, so that the time says nothing about which one matched.
+        // Compares all rows, so that the time does not reveal which one matched.
         let mut found = None;
         for (known, user) in &self.users {
             if bool::from(subtle::ConstantTimeEq::ct_eq(&known[..], &digest[..])) {

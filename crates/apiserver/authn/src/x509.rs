@@ -1,7 +1,7 @@
-//! Client certificates: CN is the user, the O's are the groups.
+//! Client certificates: CN is the user, each O is a group.
 //!
-//! The TLS layer has proved that the peer holds the key. The chain is verified here against this authenticator's own CA,
-//! because TLS accepts the certificates of several (clients and front proxies).
+//! The TLS layer has proved that the peer holds the key. The chain is verified here against this authenticator's own
+//! CA, because TLS accepts certificates of several CAs (clients and front proxies).
 
 use crate::authn::OptionsError;
 use crate::life::CertificateLife;
@@ -19,13 +19,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 const REMEMBERED: usize = 1024;
 
-/// Verifies chains against one CA bundle, which follows its file.
+/// Verifies chains against one CA bundle, which is reloaded with its file.
 pub struct Verifier(Followed<Roots>);
 
-/// The CA bundle as the file has it. A new bundle starts without verified leaves: its CA may have lost its trust.
+/// The CA bundle as loaded. A reload starts with an empty cache of verified leaves, because a CA may have been
+/// removed.
 struct Roots {
     inner: Arc<dyn ClientCertVerifier>,
-    /// Leaves that were verified, until they expire: the same connection sends the same one with each request.
+    /// Verified leaves with their expiration: a connection sends the same leaf with each request.
     known: Mutex<HashMap<[u8; 32], i64>>,
 }
 
@@ -38,7 +39,7 @@ impl Roots {
         Ok(Roots { inner: inner.map_err(refused)?, known: Mutex::default() })
     }
 
-    /// The seconds for which a good chain's leaf is still valid.
+    /// Returns the seconds for which a valid chain's leaf remains valid.
     fn left(&self, chain: &[Vec<u8>]) -> Option<i64> {
         let (leaf, rest) = chain.split_first()?;
         let now = jiff::Timestamp::now().as_second();
@@ -62,7 +63,7 @@ impl Roots {
 }
 
 impl Verifier {
-    /// A verifier for the CA certificates of a PEM file.
+    /// Creates a verifier for the CA certificates of a PEM file.
     pub fn from_file(path: &Path) -> Result<Self, OptionsError> {
         let make = |paths: &[PathBuf]| match paths {
             [path] => Roots::read(path),
@@ -71,7 +72,7 @@ impl Verifier {
         Ok(Verifier(Followed::load(vec![path.to_owned()], make)?))
     }
 
-    /// Whether a chain (leaf first) leads to the CA, is valid now and may authenticate clients.
+    /// Returns whether a chain (leaf first) leads to the CA, is valid now and may authenticate clients.
     pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
         self.left(chain).is_some()
     }
@@ -81,20 +82,21 @@ impl Verifier {
     }
 }
 
-/// Users by client certificate.
+/// Authenticates by client certificate.
 pub struct ClientCertificates {
     verifier: Verifier,
     life: Arc<CertificateLife>,
 }
 
 impl ClientCertificates {
-    /// Users whose certificates the CA of a PEM file has signed.
+    /// Creates an authenticator for certificates signed by the CA of a PEM file.
     pub fn from_file(path: &Path, life: Arc<CertificateLife>) -> Result<Self, OptionsError> {
         Ok(ClientCertificates { verifier: Verifier::from_file(path)?, life })
     }
 }
 
-/// Returns the common name (the last one, as Go's `crypto/x509` has it) and the organisations of a certificate's subject.
+/// Returns the common name (the last one, as Go's `crypto/x509` does) and the organizations of a certificate's
+/// subject.
 pub fn subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();

@@ -1,4 +1,4 @@
-//! Whether the objects that a token is bound to are still there.
+//! Checks that the objects that a token is bound to still exist.
 
 use super::claims::{Claims, Reference};
 use crate::secret;
@@ -9,10 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Seconds for which an object that is being deleted still counts.
+/// Seconds for which an object still counts after its deletion was requested.
 const DELETION_LEEWAY: i64 = 60;
 
-/// Checks the account, pod, Secret and node of `claims`. The error is for the log.
+/// Checks the account, pod, Secret and node of `claims`. The error is only for the log.
 pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> Result<(), String> {
     let now = jiff::Timestamp::now().as_second();
     let namespace = claims.namespace.as_str();
@@ -33,7 +33,7 @@ pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> 
     Ok(())
 }
 
-/// Checks the Secret of a legacy token: it holds the token, and was not marked invalid for being unused.
+/// Checks the Secret of a legacy token: it must hold the token, and not be marked invalid for being unused.
 fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
     const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
     let data = stored["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
@@ -52,7 +52,7 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The object by the cache, or by the store where the cache has none or another one of that name.
+/// Returns the object from the watch cache, or from the store if the cache has none or one with another uid.
 async fn current(
     objects: &Arc<dyn Objects>,
     resource: &str,

@@ -1,18 +1,18 @@
-//! The claims of bound and legacy tokens, and the user that they name.
+//! The claims of bound and legacy tokens, and the user they name.
 
 use apiserver_request::User;
 use serde_json::{Map, Value, json};
 
-/// The issuer of tokens that stand in Secrets.
+/// The issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const PRIVATE: &str = "kubernetes.io";
 
-/// A named object and its UID, as claims hold it.
+/// Name and UID of an object in claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
     /// Name.
     pub name: String,
-    /// UID, empty where the claim has none.
+    /// UID, empty if the claim has none.
     pub uid: String,
 }
 
@@ -32,14 +32,14 @@ impl Reference {
     }
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// `iss`
     pub issuer: String,
     /// `aud`
     pub audiences: Vec<String>,
-    /// `exp`, seconds; none in legacy tokens.
+    /// `exp`, seconds; None in legacy tokens.
     pub expires: Option<i64>,
     /// `nbf`, seconds.
     pub not_before: Option<i64>,
@@ -49,20 +49,20 @@ pub struct Claims {
     pub id: String,
     /// The account's namespace.
     pub namespace: String,
-    /// The account.
+    /// The ServiceAccount.
     pub account: Reference,
-    /// The pod it is bound to.
+    /// The pod that the token is bound to.
     pub pod: Option<Reference>,
-    /// The Secret it is bound to, or stands in.
+    /// The Secret that the token is bound to or stored in.
     pub secret: Option<Reference>,
-    /// The node of the pod, or the node it is bound to.
+    /// The node of the pod, or the node that the token is bound to.
     pub node: Option<Reference>,
-    /// After this moment a use is worth a warning.
+    /// Time after which a use causes a warning.
     pub warn_after: Option<i64>,
 }
 
 impl Claims {
-    /// Reads a payload; none if it is not of an account of this cluster.
+    /// Parses a payload; None if it does not belong to a ServiceAccount of this cluster.
     pub fn read(payload: &Value) -> Option<Claims> {
         let text = |f: &str| payload.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
         let number = |f: &str| payload.get(f).and_then(|v| v.as_i64().or_else(|| v.as_f64().map(|x| x as i64)));
@@ -106,12 +106,12 @@ impl Claims {
         self.secret = Some(Reference { name: text("secret.name"), uid: String::new() });
     }
 
-    /// Whether the token stands in a Secret and never expires by itself.
+    /// Returns whether the token is a legacy one: stored in a Secret, without expiration.
     pub fn is_legacy(&self) -> bool {
         self.issuer == LEGACY_ISSUER
     }
 
-    /// The payload of a bound token.
+    /// Builds the payload of a bound token.
     pub fn write(&self) -> Value {
         let mut private = Map::new();
         private.insert("namespace".into(), self.namespace.clone().into());
@@ -128,7 +128,7 @@ impl Claims {
             PRIVATE: private, "nbf": self.not_before, "sub": user_name(&self.namespace, &self.account.name)})
     }
 
-    /// The user that the token stands for.
+    /// Returns the user that the token authenticates.
     pub fn user(&self) -> User {
         let mut user = User {
             name: user_name(&self.namespace, &self.account.name),
@@ -164,7 +164,7 @@ fn audiences(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// `system:serviceaccount:NAMESPACE:NAME`
+/// Returns `system:serviceaccount:NAMESPACE:NAME`.
 pub fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }

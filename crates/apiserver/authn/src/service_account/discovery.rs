@@ -1,10 +1,10 @@
-//! The documents by which others verify this cluster's tokens.
+//! The documents with which other servers verify this cluster's tokens.
 
 use super::AccountTokens;
 use serde_json::{Value, json};
 
 impl AccountTokens {
-    /// `/.well-known/openid-configuration`. `address` is this server's `host:port` for clients.
+    /// Builds `/.well-known/openid-configuration`. `address` is this server's `host:port` for clients.
     pub fn openid_configuration(&self, address: &str) -> Value {
         let (keys, issuer, jwks_uri) = self.parts();
         let own = format!("https://{address}/openid/v1/jwks");
@@ -16,7 +16,7 @@ impl AccountTokens {
             "id_token_signing_alg_values_supported": algorithms})
     }
 
-    /// `/openid/v1/jwks`, served as `application/jwk-set+json`.
+    /// Builds `/openid/v1/jwks`, served as `application/jwk-set+json`.
     pub fn jwks(&self) -> Value {
         let (keys, _, _) = self.parts();
         json!({"keys": keys.all.iter().map(|k| k.jwk.clone()).collect::<Vec<_>>()})

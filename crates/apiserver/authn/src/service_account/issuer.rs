@@ -1,4 +1,4 @@
-//! The token subresource of ServiceAccounts: TokenRequest in, signed token out.
+//! The token subresource of ServiceAccounts: turns a TokenRequest into a signed token.
 
 use super::ServiceAccounts;
 use super::claims::{Claims, Reference};
@@ -18,7 +18,7 @@ const GROUP: &str = "authentication.k8s.io";
 const DEFAULT_SECONDS: i64 = 3600;
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
-/// The lifetime that mounted tokens ask for, and the one that they get where expiration is extended.
+/// The lifetime that mounted tokens request, and the extended one.
 const MOUNTED_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
@@ -33,7 +33,7 @@ pub struct TokenIssuer {
 }
 
 impl TokenIssuer {
-    /// Reads the signing key; none without one.
+    /// Loads the signing key; returns None if none is configured.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Option<Self>, OptionsError> {
         let Some(path) = &options.signing_key_file else { return Ok(None) };
         Ok(Some(TokenIssuer {
@@ -46,7 +46,8 @@ impl TokenIssuer {
         }))
     }
 
-    /// Answers a TokenRequest for the stored `account`: the request with its defaults and the token in `status`.
+    /// Handles a TokenRequest for the stored `account`: returns the request with its defaults and the token in
+    /// `status`.
     pub async fn issue(&self, account: &Value, mut request: Value) -> Result<Value, ApiError> {
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
@@ -90,7 +91,7 @@ impl TokenIssuer {
         }
     }
 
-    /// Applies the operator's limit, also to tokens whose expiration is extended.
+    /// Applies the operator's limit, also to extended lifetimes.
     fn shorten(&self, seconds: i64) -> i64 {
         self.longest.map_or(seconds, |longest| seconds.min(longest))
     }

@@ -15,13 +15,13 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 /// A key that verifies tokens.
 #[derive(Clone)]
 pub struct VerifyingKey {
-    /// The key's id: the digest of its public part.
+    /// Key id: the digest of the public part.
     pub kid: String,
     /// RS256 or ES256.
     pub algorithm: Algorithm,
     /// The key.
     pub key: DecodingKey,
-    /// The public part for the key set document.
+    /// The public part as JWK, for the key set document.
     pub jwk: Value,
 }
 
@@ -33,13 +33,13 @@ pub struct SigningKey {
     pub public: VerifyingKey,
 }
 
-/// The numbers of a public key.
+/// The numeric components of a public key.
 enum Numbers {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256 { x: Vec<u8>, y: Vec<u8> },
 }
 
-/// All keys of a PEM file.
+/// Loads all keys of a PEM file.
 pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError> {
     let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
     let pem = read(path)?;
@@ -62,7 +62,7 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
     Ok(keys)
 }
 
-/// The private key of a PEM file.
+/// Loads the private key of a PEM file.
 pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
     let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
     let pem = read(path)?;
@@ -101,7 +101,7 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
 }
 
-/// A SEC 1 key inside the PKCS#8 frame for P-256.
+/// Wraps a SEC 1 key in PKCS#8 for P-256.
 fn sec1_as_pkcs8(sec1: &[u8]) -> Vec<u8> {
     const VERSION: [u8; 3] = [2, 1, 0];
     let body = [VERSION.to_vec(), P256_ALGORITHM.to_vec(), tlv(4, sec1)].concat();

@@ -1,4 +1,4 @@
-//! From a bearer token to claims that hold: signature, issuer, times, audience, bindings.
+//! Verifies bearer tokens: signature, issuer, times, audience, bindings.
 
 use super::claims::Claims;
 use super::keys::{VerifyingKey, signing_key, verifying_keys};
@@ -27,10 +27,11 @@ pub struct AccountTokens {
     objects: Arc<dyn Objects>,
 }
 
-/// The keys as their files have them. New keys start without remembered tokens: the key of one may be gone.
+/// The keys as loaded from their files. A reload starts with an empty cache of verified tokens, because a key may
+/// have been removed.
 pub(super) struct Keys {
     pub all: Vec<VerifyingKey>,
-    /// Claims of tokens whose signature was checked, by digest. Times and bindings are checked at each use.
+    /// Claims of tokens with a verified signature, by digest. Times and bindings are checked at each use.
     signed: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
@@ -66,7 +67,7 @@ impl Keys {
 }
 
 impl AccountTokens {
-    /// Reads the keys.
+    /// Loads the keys.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
         let keys = match (options.key_files.as_slice(), &options.signing_key_file) {
             ([], Some(path)) => follow(vec![path.clone()], Keys::signing)?,
@@ -84,8 +85,8 @@ impl AccountTokens {
         })
     }
 
-    /// The user of a token for one of `audiences` (none: this server's), with the audiences that fit. `None`: not a token
-    /// of an account.
+    /// Returns the user of a token for one of `audiences` (none: this server's), with the matching audiences. `None`
+    /// if it is not a ServiceAccount token.
     pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Option<(User, Vec<String>)>, String> {
         let Some(claims) = self.claims(token)? else { return Ok(None) };
         in_time(&claims, jiff::Timestamp::now().as_second())?;
@@ -134,7 +135,7 @@ impl AccountTokens {
     }
 }
 
-/// Reads keys now and after each change of their files.
+/// Loads keys now and after each change of their files.
 pub(super) fn follow<T: 'static>(
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, OptionsError>,
