@@ -1,7 +1,8 @@
-//! The roles and bindings that every server has, and how stored ones are brought up to date.
+//! The bootstrap roles and bindings, and their reconciliation with stored ones.
 //!
-//! The policy is a compact text beside this file, parsed when the server starts. Reconciliation is pure: stored objects in,
-//! writes out. An object with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stays as it is.
+//! The policy is a compact text beside this file, parsed when the server starts. Reconciliation is pure: stored
+//! objects in, writes out. An object with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` is
+//! not changed.
 
 mod parse;
 mod reconcile;

@@ -1,4 +1,4 @@
-//! The order in which authorisers are asked.
+//! The chain of authorizers.
 
 use crate::{EscalationCheck, NodeAuthorizer, Rbac};
 use apiserver_request::{Attributes, Authorizer, Decision, Objects, User};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A word of `--authorization-mode`.
+/// A value of `--authorization-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Roles and bindings.
+    /// RBAC: roles and bindings.
     Rbac,
-    /// What a kubelet may do.
+    /// The Node authorizer: requests of kubelets.
     Node,
-    /// Everything is allowed.
+    /// Allows every request.
     AlwaysAllow,
-    /// Nothing is allowed.
+    /// Denies every request.
     AlwaysDeny,
 }
 
-/// Not a mode that this server has.
+/// An unknown mode.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown authorization mode {0:?}; use Node, RBAC, AlwaysAllow or AlwaysDeny")]
 pub struct UnknownMode(pub String);
@@ -38,14 +38,15 @@ impl FromStr for Mode {
     }
 }
 
-/// The authorisers in their order. Allows what the first of them with an opinion allows.
+/// The authorizers in order. The first one with an opinion decides.
 pub struct Authz {
     members: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
 }
 
 impl Authz {
-    /// The chain for `modes` (after the group `system:masters`, that no mode refuses), subscribed to `objects`.
+    /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed; subscribes it to
+    /// `objects`.
     pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
         let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged)];
         let mut rbac = None;
@@ -64,12 +65,13 @@ impl Authz {
         Arc::new(Authz { members, rbac })
     }
 
-    /// The RBAC member, when the mode is on.
+    /// Returns the RBAC authorizer, if that mode is on.
     pub fn rbac(&self) -> Option<Arc<Rbac>> {
         self.rbac.clone()
     }
 
-    /// The check of writes to roles and bindings: an admission plugin that runs after all others. None without RBAC.
+    /// Returns the check of writes to roles and bindings: an admission plugin that runs after all others. None
+    /// without RBAC.
     pub fn escalation_check(self: &Arc<Self>, objects: &Arc<dyn Objects>) -> Option<Arc<EscalationCheck>> {
         let rbac = self.rbac.clone()?;
         Some(Arc::new(EscalationCheck::new(rbac, self.clone(), objects.clone())))
@@ -106,7 +108,7 @@ fn everything() -> (Vec<Value>, Vec<Value>, bool) {
     (vec![resources], vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})], false)
 }
 
-/// Allows all that members of `system:masters` ask.
+/// Allows every request of members of `system:masters`.
 pub struct Privileged;
 
 impl Authorizer for Privileged {
@@ -123,7 +125,7 @@ impl Authorizer for Privileged {
     }
 }
 
-/// Allows everything.
+/// Allows every request.
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {

@@ -1,7 +1,7 @@
-//! Nobody grants more than he holds: writes to roles need the rules themselves or the verb `escalate`, writes to bindings
-//! need the role's rules or the verb `bind`.
+//! Prevents privilege escalation: a write to a role needs the rules themselves or the verb `escalate`, a write to a
+//! binding needs the role's rules or the verb `bind`.
 //!
-//! It is an admission plugin, run last among the validating ones, so that it sees what will be stored.
+//! It is an admission plugin, run last among the validating ones, so that it sees the object that will be stored.
 
 use crate::rbac::{GROUP, Rbac, Rule};
 use api_meta::ApiError;
@@ -12,7 +12,7 @@ use apiserver_request::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The check of writes to roles and bindings.
+/// Checks writes to roles and bindings.
 pub struct EscalationCheck {
     rbac: Arc<Rbac>,
     authorizer: Arc<dyn Authorizer>,
@@ -20,7 +20,7 @@ pub struct EscalationCheck {
 }
 
 impl EscalationCheck {
-    /// A check that asks `authorizer` for `escalate` and `bind` and reads roles from `objects`.
+    /// Creates the check; `authorizer` decides about `escalate` and `bind`, `objects` holds the roles.
     pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>, objects: Arc<dyn Objects>) -> Self {
         EscalationCheck { rbac, authorizer, objects }
     }
@@ -45,7 +45,7 @@ impl EscalationCheck {
         if changes_collection_fields_only(request) || self.may(request, "escalate", request.resource, request.name) {
             return Ok(());
         }
-        // The old rule counts as well: without it the role would keep whatever was aggregated into it.
+        // The old rule counts as well: without it the role would keep the rules that were aggregated into it.
         if aggregates(object) || request.old.as_ref().is_some_and(aggregates) {
             self.holds(request.user, &Rule::full_authority(), "")
                 .map_err(|_| refused(request, "must have cluster-admin privileges to use the aggregationRule"))?;
@@ -72,7 +72,7 @@ impl EscalationCheck {
         self.holds(request.user, &rules, request.namespace).map_err(|why| refused(request, &why))
     }
 
-    /// Whether `user` holds all of `rules` in `namespace`; the error is the stock server's text.
+    /// Checks that `user` holds all of `rules` in `namespace`; the error is the stock server's text.
     fn holds(&self, user: &User, rules: &[Rule], namespace: &str) -> Result<(), String> {
         let (own, missing_roles) = self.rbac.rules_for(user, namespace);
         let missing = uncovered(&own, rules);
@@ -104,8 +104,8 @@ fn aggregates(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Reports whether an update changes nothing but what garbage collection writes. Every other change must be justified by
-/// what the user holds, labels included: a label can have the role's rules aggregated into another role.
+/// Returns whether an update changes only fields that garbage collection writes. Every other change must be covered
+/// by the user's permissions, labels included: a label can aggregate the role's rules into another role.
 fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
     const COLLECTION: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "selfLink"];
     let Some(old) = &request.old else { return false };
@@ -113,13 +113,13 @@ fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
     equal_except(old, new, &["metadata"]) && equal_except(&old["metadata"], &new["metadata"], &COLLECTION)
 }
 
-/// The single permissions of `wanted` that none of `own` covers.
+/// Returns the single permissions of `wanted` that no rule of `own` covers.
 fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let singles = wanted.iter().flat_map(Rule::singles);
     singles.filter(|single| !own.iter().any(|rule| rule.covers(single))).collect()
 }
 
-/// Singles that differ in their verb only, joined.
+/// Joins singles that differ only in their verb.
 fn compacted(singles: Vec<Rule>) -> Vec<Rule> {
     let mut out: Vec<Rule> = Vec::new();
     for single in singles {

@@ -1,8 +1,8 @@
-//! Authorisation: RBAC, the Node authoriser, the chain that asks them, the bootstrap roles, and the checks that keep
-//! people from granting more than they hold.
+//! Authorization: RBAC, the Node authorizer, their chain, the bootstrap roles, and the check that prevents privilege
+//! escalation.
 //!
-//! Invariant: a decision comes from indexes in memory that observers of the watch caches keep; it does no IO and takes no
-//! lock for long. `Authz::new` builds the chain for a list of modes and subscribes it.
+//! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain; it does no IO and
+//! holds no lock for long. `Authz::new` builds the chain for a list of modes and subscribes it.
 
 pub mod bootstrap;
 mod chain;

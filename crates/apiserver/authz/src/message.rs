@@ -1,9 +1,9 @@
-//! The words of a refusal, as clients know them.
+//! Messages of denied requests, in upstream's words.
 
 use api_meta::{ApiError, Reason, status::Details, status::qualified};
 use apiserver_request::Attributes;
 
-/// The 403 for a request that no authoriser allowed. `reason` is the chain's, it may be empty.
+/// Builds the 403 for a request that no authorizer allowed. `reason` is the chain's; it may be empty.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> ApiError {
     let what = refusal(attributes);
     let why = if reason.is_empty() { what } else { format!("{what}: {reason}") };
@@ -28,7 +28,7 @@ fn refusal(a: &Attributes) -> String {
     format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}", a.verb, a.group)
 }
 
-/// `roles.rbac.authorization.k8s.io "x" not found`, for reasons.
+/// Formats `roles.rbac.authorization.k8s.io "x" not found`, for reasons.
 pub fn absent(group: &str, kind: &str, name: &str) -> String {
     format!("{} {name:?} not found", qualified(kind, group))
 }

@@ -1,8 +1,8 @@
-//! The Node authoriser: a kubelet (`system:node:NAME` in the group `system:nodes`) reaches what the pods bound to its node
-//! use, its own Node, Lease and CSINode, and what the role `system:node` says about the rest.
+//! The Node authorizer: a kubelet (`system:node:NAME` in the group `system:nodes`) may access objects that the pods
+//! bound to its node use, its own Node, Lease and CSINode, and all that the role `system:node` allows.
 //!
-//! Invariant: secrets, config maps, claims, volumes and accounts are never listed as a whole; each read needs a path in the
-//! graph from the object to the node.
+//! Invariant: Secrets, ConfigMaps, claims, volumes and accounts are never listed as a whole; each read needs a path
+//! in the graph from the object to the node.
 
 mod graph;
 mod references;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 
-/// The name of the node that a user is, if he is one.
+/// Returns the node's name if the user is a node.
 pub fn node_name(user: &User) -> Option<&str> {
     user.in_group(GROUP).then(|| user.name.strip_prefix(USER_PREFIX)).flatten()
 }
 
-/// The Node authoriser.
+/// Authorizes kubelets.
 pub struct NodeAuthorizer {
     graph: RwLock<Graph>,
     rules: Vec<Rule>,
@@ -37,7 +37,7 @@ fn no(reason: impl Into<String>) -> Decision {
 }
 
 impl NodeAuthorizer {
-    /// An authoriser whose graph follows the caches of pods, volumes and attachments.
+    /// Creates an authorizer whose graph follows the watch caches of pods, volumes and attachments.
     pub fn observing(objects: &dyn Objects) -> Arc<NodeAuthorizer> {
         let node = Arc::new(NodeAuthorizer::new());
         let followed = [
@@ -137,7 +137,7 @@ impl NodeAuthorizer {
 
     fn slice(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
-            // Admission looks at the new slice's node.
+            // The admission plugin NodeRestriction checks the new slice's node.
             ("", "create") => allow(),
             ("", "get" | "update" | "patch" | "delete") => self.reach(node, Target::Slice, a),
             ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow(),
@@ -164,7 +164,7 @@ impl NodeAuthorizer {
     }
 }
 
-/// Reports whether the field selector limits the request to what belongs to `node`.
+/// Returns whether the field selector limits the request to objects of `node`.
 fn selects_node(node: &str, a: &Attributes) -> bool {
     let wanted = format!("spec.nodeName={node}");
     a.field_selector.split(',').any(|term| term.replacen("==", "=", 1) == wanted)
@@ -198,7 +198,7 @@ fn csi_node(node: &str, a: &Attributes) -> Decision {
 
 fn own_node(node: &str, a: &Attributes) -> Decision {
     match (a.subresource.as_str(), a.verb.as_str()) {
-        // Writes to other nodes are refused by the admission plugin NodeRestriction, in words that say why.
+        // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message gives the reason.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
         ("", "get" | "list" | "watch") => match effective_name(a) {
             name if name == node => allow(),

@@ -1,7 +1,7 @@
-//! RBAC over indexes: bindings by subject, roles by name, kept by an observer of the four RBAC caches.
+//! RBAC over indexes: bindings by subject, roles by name, maintained by an observer of the four RBAC caches.
 //!
-//! Invariant: a decision looks at the bindings of the user and of his groups only, never at all bindings. Rules are
-//! evaluated as stored; aggregated roles are filled by their controller.
+//! Invariant: a decision reads only the bindings of the user and its groups, never all bindings. Rules are evaluated
+//! as stored; a controller fills aggregated roles.
 
 mod index;
 mod rule;
@@ -17,20 +17,20 @@ use std::sync::Arc;
 /// The API group of roles and bindings.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The RBAC authoriser.
+/// Authorizes by roles and bindings.
 #[derive(Default)]
 pub struct Rbac {
     index: RwLock<Index>,
 }
 
-/// What visiting a user's grants found.
+/// The result of visiting a user's grants.
 struct Found {
     rules: Vec<(Arc<[Rule]>, Grant)>,
     missing: Vec<String>,
 }
 
 impl Rbac {
-    /// An authoriser that knows what the caches hold.
+    /// Creates an authorizer that follows the caches.
     pub fn observing(objects: &dyn Objects) -> Arc<Rbac> {
         let rbac = Arc::new(Rbac::default());
         for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
@@ -39,13 +39,14 @@ impl Rbac {
         rbac
     }
 
-    /// All rules that `user` holds in `namespace` (empty: in the whole cluster), and the roles that bindings name in vain.
+    /// Returns all rules that `user` holds in `namespace` (empty: cluster-wide), and the missing roles that bindings
+    /// name.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let found = self.find(user, namespace);
         (found.rules.iter().flat_map(|(rules, _)| rules.iter().cloned()).collect(), found.missing)
     }
 
-    /// The rules of a role, `None` if there is no such role.
+    /// Returns the rules of a role; `None` if it does not exist.
     pub fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
         self.index.read().role(kind, namespace, name).map(|rules| rules.to_vec())
     }
@@ -87,7 +88,7 @@ impl Rbac {
     }
 }
 
-/// The object's name: a list or watch of one name by field selector counts as naming it.
+/// Returns the object's name. A list or watch restricted to one name by field selector counts as naming it.
 pub fn effective_name(attributes: &Attributes) -> &str {
     if !attributes.name.is_empty() || !matches!(attributes.verb.as_str(), "list" | "watch" | "deletecollection") {
         return &attributes.name;

@@ -1,4 +1,4 @@
-//! The policy text as objects.
+//! Parses the policy text into objects.
 
 use super::{AUTOUPDATE, POLICY};
 use crate::rbac::GROUP;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 const CONTROLLER: &str = "system:controller:";
 
-/// All bootstrap objects as (resource, object), roles before bindings.
+/// Returns all bootstrap objects as (resource, object), roles before bindings.
 pub fn wanted() -> Vec<(&'static str, Value)> {
     let mut roles: Vec<(&'static str, Value)> = Vec::new();
     let mut bindings = Vec::new();

@@ -1,21 +1,22 @@
-//! What must be written so that a stored object holds at least what the policy wants.
+//! Computes the writes after which a stored object holds at least the policy's content.
 
 use super::AUTOUPDATE;
 use crate::rbac::Rule;
 use serde_json::{Value, json};
 
-/// A write that reconciliation asks for.
+/// A write that reconciliation needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// There is no such object.
+    /// The object does not exist.
     Create(Value),
-    /// The stored object lacks something; the whole new object with the stored metadata.
+    /// The stored object lacks content; holds the whole new object with the stored metadata.
     Update(Value),
-    /// A binding to another role: delete and create, because `roleRef` may not change.
+    /// A binding to another role: delete and create, because `roleRef` is immutable.
     Recreate(Value),
 }
 
-/// The write that makes `stored` (None: absent) hold what `wanted` holds; none when it does, or when it has opted out.
+/// Returns the write after which `stored` (None: absent) holds the content of `wanted`; None if it already does, or
+/// has opted out.
 pub fn reconcile(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
     let Some(stored) = stored else { return Some(Write::Create(wanted.clone())) };
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {

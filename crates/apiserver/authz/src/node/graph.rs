@@ -1,11 +1,11 @@
-//! Which nodes reach which objects: pods name what they use, volumes name their claim and secrets.
+//! The graph from objects to nodes: pods name the objects they use, volumes name their claim and Secrets.
 
 use super::references;
 use api_meta::Meta;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The kinds of objects that are reached through pods.
+/// The kinds of objects that are reachable through pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Secrets.
@@ -30,13 +30,13 @@ pub enum Target {
 
 type Key = (Target, String, String);
 
-/// The graph: for each object the nodes that use it, counted.
+/// For each object the nodes that use it, with a count.
 #[derive(Default)]
 pub struct Graph {
     users: HashMap<Key, HashMap<String, usize>>,
     pods: HashMap<(String, String), (String, Vec<Key>)>,
     volumes: HashMap<String, Volume>,
-    /// Secrets that volumes name, with the volumes.
+    /// Secrets named by volumes, with the volumes.
     secret_volumes: HashMap<(String, String), Vec<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,
@@ -48,7 +48,7 @@ struct Volume {
 }
 
 impl Graph {
-    /// Whether something on `node` uses the object.
+    /// Returns whether a pod or volume on `node` uses the object.
     pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         match target {
             Target::Volume => self.volumes.get(name).is_some_and(|v| self.uses_claim(node, &v.claim)),
@@ -73,14 +73,14 @@ impl Graph {
         volumes.filter_map(|v| self.volumes.get(v)).any(|v| self.uses_claim(node, &v.claim))
     }
 
-    /// A pod appeared, changed or went away.
+    /// Records an added, changed or deleted pod.
     pub fn pod(&mut self, pod: &Value, gone: bool) {
         let key = (pod.namespace().to_owned(), pod.name().to_owned());
         if let Some((node, targets)) = self.pods.remove(&key) {
             targets.iter().for_each(|t| self.release(&node, t));
         }
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        // Mirror pods are made by kubelets: what they name proves nothing.
+        // Mirror pods are created by kubelets, so their references prove nothing.
         if gone || node.is_empty() || pod.annotation("kubernetes.io/config.mirror").is_some() {
             return;
         }
@@ -106,7 +106,7 @@ impl Graph {
         }
     }
 
-    /// A volume appeared, changed or went away.
+    /// Records an added, changed or deleted volume.
     pub fn volume(&mut self, volume: &Value, gone: bool) {
         let name = volume.name().to_owned();
         if let Some(old) = self.volumes.remove(&name) {
@@ -129,12 +129,12 @@ impl Graph {
         self.volumes.insert(name, Volume { claim, secrets });
     }
 
-    /// An attachment appeared, changed or went away.
+    /// Records an added, changed or deleted attachment.
     pub fn attachment(&mut self, attachment: &Value, gone: bool) {
         follow_node(&mut self.attachments, attachment, gone);
     }
 
-    /// A slice appeared, changed or went away.
+    /// Records an added, changed or deleted slice.
     pub fn slice(&mut self, slice: &Value, gone: bool) {
         follow_node(&mut self.slices, slice, gone);
     }
@@ -142,7 +142,7 @@ impl Graph {
 
 fn follow_node(nodes: &mut HashMap<String, String>, object: &Value, gone: bool) {
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-    // Not every slice belongs to a node.
+    // Some slices belong to no node.
     if gone || node.is_empty() {
         nodes.remove(object.name());
     } else {

@@ -1,4 +1,4 @@
-//! What pods and volumes name.
+//! References of pods and volumes to other objects.
 
 use super::graph::Target;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn name_at(v: &Value, pointer: &str) -> Option<String> {
     v.pointer(pointer).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned)
 }
 
-/// Volume sources that name a secret of the pod's namespace, and where the name stands.
+/// Volume sources that name a Secret of the pod's namespace, with the pointer to the name.
 const VOLUME_SECRETS: [&str; 11] = [
     "/secret/secretName",
     "/cephfs/secretRef/name",
@@ -26,7 +26,7 @@ const VOLUME_SECRETS: [&str; 11] = [
     "/glusterfs/secretRef/name",
 ];
 
-/// All that a pod uses, by kind and name, in the pod's namespace.
+/// Returns all objects that a pod uses, by kind and name, in the pod's namespace.
 pub fn of_pod(pod: &Value) -> Vec<(Target, String)> {
     let spec = &pod["spec"];
     let mut out = Vec::new();
@@ -68,7 +68,7 @@ fn volume(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
     }
 }
 
-/// Secrets that a persistent volume names; without a namespace of their own they are in the claim's.
+/// Returns Secrets that a persistent volume names; without a namespace of their own they are in the claim's.
 pub fn of_volume(volume: &Value, claim_namespace: &str) -> Vec<(String, String)> {
     const PLACES: [&str; 10] = [
         "/csi/nodePublishSecretRef",

@@ -1,4 +1,4 @@
-//! The indexes behind RBAC decisions.
+//! The indexes of RBAC.
 
 use super::Rule;
 use api_meta::Meta;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A user or group that bindings name; accounts are users by their full name.
+/// A user or group in bindings; ServiceAccounts are users by their full name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     User(String),
@@ -30,7 +30,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// `RoleBinding "b/n" of Role "r" to User "u"`.
+    /// Formats `RoleBinding "b/n" of Role "r" to User "u"`.
     pub fn describe(&self) -> String {
         let (kind, name) = if self.namespace.is_empty() {
             ("ClusterRoleBinding", self.binding.clone())
@@ -40,7 +40,7 @@ impl Grant {
         format!("{kind} {name:?} of {} {:?} to {}", self.role_kind, self.role, self.subject)
     }
 
-    /// The words for a role that is not there.
+    /// Formats the message about a missing role.
     pub fn missing_role(&self) -> String {
         let kind = if self.role_kind == "ClusterRole" { "clusterrole" } else { "role" };
         crate::message::absent(super::GROUP, kind, &self.role)
@@ -54,18 +54,18 @@ type BySubject = HashMap<Subject, Vec<Arc<Grant>>>;
 pub struct Index {
     roles: HashMap<(String, String), Arc<[Rule]>>,
     grants: HashMap<String, BySubject>,
-    /// Which subjects a binding stands under, to take it out again.
+    /// Subjects of each binding, to remove it from the index.
     bound: HashMap<(String, String), Vec<Subject>>,
 }
 
 impl Index {
-    /// The rules of a role; `namespace` counts for kind `Role` only.
+    /// Returns the rules of a role; `namespace` matters for kind `Role` only.
     pub fn role(&self, kind: &str, namespace: &str, name: &str) -> Option<&Arc<[Rule]>> {
         let namespace = if kind == "ClusterRole" { "" } else { namespace };
         self.roles.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// Calls `see` with each grant of the user, cluster-wide ones first, until it answers false.
+    /// Calls `see` with each grant of the user, cluster-wide ones first, until it returns false.
     pub fn visit(&self, user: &User, namespace: &str, mut see: impl FnMut(&Grant) -> bool) {
         let mut scopes = vec![""];
         if !namespace.is_empty() {
@@ -82,7 +82,7 @@ impl Index {
         }
     }
 
-    /// Takes in a changed role or binding.
+    /// Records a changed role or binding.
     pub fn apply(&mut self, resource: &str, object: &Value) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
         if resource.ends_with("roles") {
@@ -94,7 +94,7 @@ impl Index {
         self.bind(key, object);
     }
 
-    /// Takes out a deleted role or binding.
+    /// Removes a deleted role or binding.
     pub fn delete(&mut self, resource: &str, object: &Value) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
         if resource.ends_with("roles") {

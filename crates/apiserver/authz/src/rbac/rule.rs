@@ -1,4 +1,4 @@
-//! One policy rule: what it allows, what it covers, how it is written.
+//! One policy rule: matching, coverage, and its text form.
 
 use apiserver_request::Attributes;
 use serde_json::{Map, Value, json};
@@ -12,9 +12,9 @@ pub struct Rule {
     pub groups: Vec<String>,
     /// `pods`, `pods/log`, `*/scale`, `*`.
     pub resources: Vec<String>,
-    /// Names; none means all.
+    /// Object names; an empty list means all.
     pub names: Vec<String>,
-    /// Paths outside the API, `*` at the end for all below.
+    /// Non-resource paths; `*` at the end matches everything below.
     pub paths: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ fn holds(list: &[String], item: &str) -> bool {
 }
 
 impl Rule {
-    /// Reads a rule of a role.
+    /// Parses a rule of a role.
     pub fn from_value(rule: &Value) -> Rule {
         Rule {
             verbs: strings(rule, "verbs"),
@@ -39,12 +39,12 @@ impl Rule {
         }
     }
 
-    /// The rules of a role or of a list.
+    /// Parses the rules of a role or of a list.
     pub fn list(rules: &Value) -> Vec<Rule> {
         rules.as_array().into_iter().flatten().map(Rule::from_value).collect()
     }
 
-    /// Everything.
+    /// Returns rules that allow everything.
     pub fn full_authority() -> Vec<Rule> {
         let all = || vec!["*".to_owned()];
         vec![
@@ -53,7 +53,7 @@ impl Rule {
         ]
     }
 
-    /// Whether the rule allows a request for an object called `name`.
+    /// Returns whether the rule allows a request for an object called `name`.
     pub fn allows(&self, a: &Attributes, name: &str) -> bool {
         if !holds(&self.verbs, &a.verb) {
             return false;
@@ -81,7 +81,8 @@ impl Rule {
         })
     }
 
-    /// Whether all that `single` (a rule of one verb, group, resource, name or path) allows, this rule allows.
+    /// Returns whether this rule allows everything that `single` (a rule of one verb, group, resource, name or path)
+    /// allows.
     pub fn covers(&self, single: &Rule) -> bool {
         let all = |have: &[String], want: &[String]| want.iter().all(|w| holds(have, w));
         if !all(&self.verbs, &single.verbs) {
@@ -109,7 +110,7 @@ impl Rule {
         })
     }
 
-    /// The rule as rules of one verb, group, resource and name (or path) each.
+    /// Splits the rule into rules of one verb, group, resource and name (or path) each.
     pub fn singles(&self) -> Vec<Rule> {
         let mut out = Vec::new();
         for verb in &self.verbs {
@@ -135,7 +136,7 @@ impl Rule {
         out
     }
 
-    /// `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`.
+    /// Formats `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`.
     pub fn compact(&self) -> String {
         let parts = [
             ("APIGroups", &self.groups),
@@ -149,7 +150,7 @@ impl Rule {
         format!("{{{}}}", shown.join(", "))
     }
 
-    /// The rule in a SelfSubjectRulesReview's `resourceRules`.
+    /// Converts the rule for a SelfSubjectRulesReview's `resourceRules`.
     pub fn resource_review(&self) -> Value {
         let mut out = Map::new();
         out.insert("verbs".into(), json!(self.verbs));
@@ -163,13 +164,13 @@ impl Rule {
         Value::Object(out)
     }
 
-    /// The rule in a SelfSubjectRulesReview's `nonResourceRules`.
+    /// Converts the rule for a SelfSubjectRulesReview's `nonResourceRules`.
     pub fn path_review(&self) -> Value {
         json!({"verbs": self.verbs, "nonResourceURLs": self.paths})
     }
 }
 
-/// A list as Go's `%q` writes it.
+/// Formats a list as Go's `%q` does.
 pub fn quoted(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|s| format!("{s:?}")).collect();
     format!("[{}]", quoted.join(" "))
