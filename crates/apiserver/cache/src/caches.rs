@@ -1,4 +1,4 @@
-//! All caches, and the revision that they share.
+//! All watch caches, and their common revision.
 
 use crate::kind::StoredKind;
 use crate::pump;
@@ -15,23 +15,23 @@ use tokio::sync::{mpsc, watch};
 const BEHIND: Duration = Duration::from_secs(3);
 const ASK_AFTER: Duration = Duration::from_millis(50);
 
-/// Why a read from the caches is not possible.
+/// Reasons why the caches can't serve a read.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The caches have not reached the revision in time.
+    /// The caches did not reach the revision in time.
     #[error("Too large resource version: {wanted}, current: {current}")]
     TooNew {
-        /// What was asked for.
+        /// The requested revision.
         wanted: i64,
-        /// Where the caches are.
+        /// The caches' revision.
         current: i64,
     },
-    /// The store can't say what is current.
+    /// The store failed to return its revision.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The caches of all stored kinds.
+/// The watch caches of all stored kinds.
 pub struct Caches {
     pub(crate) store: Store,
     /// `/registry`
@@ -44,8 +44,8 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Returns empty caches of every stored kind below `root` (`/registry`), which a task of `tasks` feeds until shutdown.
-    /// Without it the server would answer from the past for ever, so its end is the component's end.
+    /// Creates empty caches of every stored kind below `root` (`/registry`), filled by a task of `tasks` until
+    /// shutdown. If that task ended, the server would serve stale data forever, so its end stops the server.
     pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
         let all: Vec<_> = StoredKind::all().into_iter().map(|kind| Arc::new(ResourceCache::new(kind))).collect();
         let mut by_resource = HashMap::new();
@@ -67,42 +67,42 @@ impl Caches {
         caches
     }
 
-    /// The cache of a resource in any of its versions.
+    /// Returns the cache of a resource in any of its versions.
     pub fn of(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
         self.by_resource.get(&GroupResource::new(group, plural))
     }
 
-    /// Every cache.
+    /// Returns every cache.
     pub fn all(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
         self.by_prefix.values()
     }
 
-    /// The whole key of an object.
+    /// Returns the full key of an object.
     pub fn store_key(&self, kind: &StoredKind, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.store_prefix(kind), kind.key(namespace, name))
     }
 
-    /// What all keys start with: `/registry`.
+    /// Returns the prefix of all keys: `/registry`.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The key under which a kind's objects lie, without a slash at the end.
+    /// Returns the prefix of a kind's keys, without a slash at the end.
     pub fn store_prefix(&self, kind: &StoredKind) -> String {
         format!("{}{}", self.root, kind.prefix)
     }
 
-    /// The revision that all caches have reached; 0 before the first list.
+    /// Returns the revision that all caches have reached; 0 before the first list.
     pub fn revision(&self) -> i64 {
         *self.revision.borrow()
     }
 
-    /// Whether every cache has its first list.
+    /// Returns whether every cache has its first list.
     pub fn is_ready(&self) -> bool {
         self.revision() > 0
     }
 
-    /// Whether the store's watch is connected.
+    /// Returns whether the store's watch is connected.
     pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
     }
@@ -110,11 +110,11 @@ impl Caches {
     /// Waits until every cache has its first list.
     pub async fn wait_ready(&self) {
         let mut revision = self.revision.subscribe();
-        // The sender lives as long as `self`.
+        // Can't fail: the sender lives as long as `self`.
         let _ = revision.wait_for(|r| *r > 0).await;
     }
 
-    /// Waits until the caches show the store's present state; returns the revision.
+    /// Waits until the caches show the store's current state; returns the revision.
     pub async fn fresh(&self) -> Result<i64, CacheError> {
         let wanted = self.store.current_revision().await?;
         self.wait_for(wanted).await
@@ -135,7 +135,7 @@ impl Caches {
 
     fn request_progress(&self) {
         if let Some(ask) = &*self.ask_progress.lock() {
-            // A full channel means that somebody has just asked.
+            // A full channel means that another request is already queued.
             let _ = ask.try_send(());
         }
     }

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// An object at a revision: what selectors look at, and its encodings, made at most once.
+/// An object at a revision: the values that selectors need, and its encodings, each created at most once.
 ///
-/// The tree is not kept: it takes several times the memory of the bytes, and few readers need it.
+/// The JSON tree is not kept: it takes several times the memory of the bytes, and few readers need it.
 #[derive(Debug)]
 pub struct Entry {
     /// `NAMESPACE/NAME`, or `NAME` for cluster scope.
@@ -29,7 +29,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An object as the store has it, and its tree. What can't be decoded is kept with the reason, so that reads say so.
+    /// Decodes an object of the store; returns the entry and its tree. An object that can't be decoded is kept with
+    /// the error, so that reads report it.
     pub fn new(kind: &Arc<StoredKind>, key: &str, value: &[u8], revision: i64) -> (Self, Option<Value>) {
         let decoded = decode_stored(kind.row, value);
         let mut entry = Entry {
@@ -58,7 +59,7 @@ impl Entry {
         }
     }
 
-    /// The same object under another revision: what DELETED events carry.
+    /// Returns the same object with another revision, as DELETED events carry it.
     pub fn at_revision(&self, revision: i64) -> Self {
         Entry {
             key: self.key.clone(),
@@ -73,23 +74,23 @@ impl Entry {
         }
     }
 
-    /// Namespace, empty for cluster scope.
+    /// Returns the namespace, empty for cluster scope.
     pub fn namespace(&self) -> &str {
         self.key.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// Name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.key.split_once('/').map_or(&*self.key, |(_, name)| name)
     }
 
-    /// A label's value.
+    /// Returns a label's value.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
         self.labels.get(at).map(|(_, v)| &**v)
     }
 
-    /// A selectable field's value.
+    /// Returns a selectable field's value.
     pub fn field(&self, name: &str) -> Option<&str> {
         match name {
             "metadata.name" => Some(self.name()),
@@ -101,12 +102,12 @@ impl Entry {
         }
     }
 
-    /// The kind it belongs to.
+    /// Returns the object's kind.
     pub fn kind(&self) -> &Arc<StoredKind> {
         &self.kind
     }
 
-    /// The object in the stored version.
+    /// Decodes the object in the stored version.
     pub fn tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
             None => decode_stored(self.kind.row, &self.stored).map_err(|e| e.to_string()),
@@ -122,17 +123,17 @@ impl Entry {
         ApiError::internal(text)
     }
 
-    /// The object in a served version.
+    /// Decodes the object in a served version.
     pub fn tree_as(&self, row: &Resource) -> Result<Value, ApiError> {
         Ok(convert(self.kind.row, row, self.tree()?))
     }
 
-    /// JSON in a served version, without a newline.
+    /// Returns JSON in a served version, without a newline.
     pub fn json(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
         self.encoded(row, &self.json, json::encode)
     }
 
-    /// The protobuf message (without frame) in a served version.
+    /// Returns the protobuf message (without envelope) in a served version.
     pub fn proto(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
         self.encoded(row, &self.proto, proto::encode)
     }
@@ -154,7 +155,7 @@ impl Entry {
         Ok(made.get_or_init(|| bytes.into()).clone())
     }
 
-    /// Makes the JSON from a tree that is at hand.
+    /// Encodes the JSON from a decoded tree.
     pub(crate) fn prepare_json(&self, tree: &Value) {
         self.json.get_or_init(|| json::encode(self.kind.row.message, tree).into());
     }

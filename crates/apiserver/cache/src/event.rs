@@ -5,19 +5,19 @@ use crate::selection::Selection;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What a watch calls a change.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     /// New to the watcher.
     Added,
     /// Known and changed.
     Modified,
-    /// Gone, or no longer selected.
+    /// Deleted, or no longer selected.
     Deleted,
 }
 
 impl EventType {
-    /// The word on the wire.
+    /// Returns the type's name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             EventType::Added => "ADDED",
@@ -30,14 +30,14 @@ impl EventType {
 /// A change with the states before and after.
 #[derive(Debug)]
 pub struct CacheEvent {
-    /// The revision that made it.
+    /// The revision of the change.
     pub revision: i64,
     /// State before; `None` for a new object.
     pub old: Option<Arc<Entry>>,
-    /// State after; `None` when it is gone.
+    /// State after; `None` if it was deleted.
     pub new: Option<Arc<Entry>>,
     pub(crate) at: Instant,
-    /// The state before under this event's revision, for DELETED.
+    /// The state before with this event's revision, for DELETED.
     gone: OnceLock<Arc<Entry>>,
 }
 
@@ -46,12 +46,12 @@ impl CacheEvent {
         CacheEvent { revision, old, new, at: Instant::now(), gone: OnceLock::new() }
     }
 
-    /// The object's key.
+    /// Returns the object's key.
     pub fn key(&self) -> &str {
         self.new.as_ref().or(self.old.as_ref()).map_or("", |e| &*e.key)
     }
 
-    /// What a watcher with this selection sees of it.
+    /// Returns the event that a watcher with this selection receives, if any.
     pub fn seen_by(&self, selection: &Selection) -> Option<(EventType, Arc<Entry>)> {
         let before = self.old.as_ref().filter(|e| selection.matches(e));
         let after = self.new.as_ref().filter(|e| selection.matches(e));

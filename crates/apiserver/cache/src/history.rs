@@ -1,7 +1,7 @@
-//! The ring of recent changes of one cache.
+//! The recent changes of one cache.
 //!
-//! Bounded by count and by age: a resource that is written all the time keeps what a client needs to reconnect, one
-//! that is quiet keeps its last changes.
+//! Bounded by count and by age: a resource that is written all the time keeps what a client needs to resume a watch,
+//! and a quiet one keeps its last changes.
 
 use crate::CacheEvent;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ const KEPT_FOR: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub(crate) struct History {
     events: VecDeque<Arc<CacheEvent>>,
-    /// A watch may start from this revision or a later one.
+    /// The oldest revision from which a watch may start.
     oldest: i64,
 }
 
@@ -40,7 +40,7 @@ impl History {
         self.oldest
     }
 
-    /// Changes after `revision`, oldest first; `None` when some of them are gone.
+    /// Returns changes after `revision`, oldest first; `None` if some of them were dropped.
     pub(crate) fn after(&self, revision: i64) -> Option<impl DoubleEndedIterator<Item = &Arc<CacheEvent>>> {
         if revision < self.oldest {
             return None;

@@ -1,4 +1,4 @@
-//! What is stored under one prefix: a kind in all its versions.
+//! A kind in all its versions, stored under one prefix.
 
 use api_kinds::Resource;
 use std::collections::BTreeMap;
@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 /// A stored kind.
 #[derive(Debug)]
 pub struct StoredKind {
-    /// Below the server's prefix: `/pods`, `/apiregistration.k8s.io/apiservices`.
+    /// Prefix below the server's: `/pods`, `/apiregistration.k8s.io/apiservices`.
     pub prefix: &'static str,
-    /// The version in which objects are written.
+    /// The storage version.
     pub row: &'static Resource,
-    /// Every version that is served.
+    /// All served versions.
     pub rows: Vec<&'static Resource>,
 }
 
 impl StoredKind {
-    /// All kinds of the table that are stored and served, one for each prefix.
+    /// Returns all kinds that are stored and served, one for each prefix.
     pub fn all() -> Vec<StoredKind> {
         let mut by_prefix: BTreeMap<&'static str, StoredKind> = BTreeMap::new();
         for row in api_kinds::resources().iter().filter(|r| r.served) {
@@ -30,7 +30,7 @@ impl StoredKind {
         by_prefix.into_values().collect()
     }
 
-    /// The object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
+    /// Returns the object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.row.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }

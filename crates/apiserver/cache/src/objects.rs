@@ -1,4 +1,4 @@
-//! The caches as the pipeline's stages see them.
+//! Read access to the caches for authentication, authorization and admission.
 
 use crate::caches::Caches;
 use crate::entry::Entry;

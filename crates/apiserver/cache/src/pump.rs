@@ -1,4 +1,4 @@
-//! Feeds the caches: one list of everything, then one watch on everything.
+//! The watch cache reader: feeds the caches with one list of everything, then one watch on everything.
 
 use crate::caches::Caches;
 use crate::resource::ResourceCache;
@@ -26,7 +26,7 @@ pub(crate) async fn run(caches: Arc<Caches>, stop: CancellationToken) {
     stop.run_until_cancelled(work).await;
 }
 
-/// Reads everything, as often as it takes; returns the revision.
+/// Lists everything, retrying until it succeeds; returns the revision.
 async fn load(caches: &Caches) -> i64 {
     let mut told = false;
     loop {
@@ -69,7 +69,7 @@ async fn read_all(caches: &Caches) -> Result<(Found, i64), StoreError> {
     }
 }
 
-/// The cache of a key, and the key within it.
+/// Returns the cache of a key, and the key within it.
 fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceCache>, &'k str)> {
     let path = key.strip_prefix(&caches.root)?;
     let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(1);
@@ -80,7 +80,7 @@ fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceC
     })
 }
 
-/// Applies changes until history is lost.
+/// Applies changes until the watch's revision is compacted.
 async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
     let mut feed = caches.store.watch(&format!("{}/", caches.root), after, stop);
     *caches.ask_progress.lock() = Some(feed.ask_progress.clone());
@@ -131,7 +131,7 @@ mod tests {
     use tokio_stream::wrappers::TcpListenerStream;
     use tonic::{Request, Response, Status};
 
-    /// A store that has one ConfigMap.
+    /// A store with one ConfigMap.
     struct OneObject;
 
     #[tonic::async_trait]
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Panics on the pump's task.
+    /// Panics on the reader's task.
     struct Planted;
 
     impl Observer for Planted {

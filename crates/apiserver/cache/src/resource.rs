@@ -1,4 +1,4 @@
-//! The cache of one stored kind.
+//! The watch cache of one stored kind.
 
 use crate::entry::Entry;
 use crate::history::History;
@@ -23,7 +23,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Entries whose key starts with `prefix` and is not before `start`, in order.
+    /// Returns entries whose key starts with `prefix` and is not before `start`, in order.
     pub fn range<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         let from = if start > prefix { start } else { prefix };
         self.objects
@@ -32,24 +32,24 @@ impl Snapshot {
             .take_while(move |entry| entry.key.starts_with(prefix))
     }
 
-    /// All selected entries.
+    /// Returns all selected entries.
     pub fn select<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
         let prefix = selection.key_prefix();
         let found: Vec<_> = self.range(&prefix, "").filter(|e| selection.matches(e)).cloned().collect();
         found
     }
 
-    /// One entry by key.
+    /// Returns one entry by key.
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.objects.get(key)
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// No object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -60,7 +60,7 @@ struct State {
     history: History,
     watchers: Vec<Watcher>,
     observers: Vec<Arc<dyn Observer>>,
-    /// The last revision that changed something here.
+    /// Revision of the last change of this kind.
     revision: i64,
 }
 
@@ -84,33 +84,33 @@ impl ResourceCache {
         ResourceCache { kind: Arc::new(kind), group_resource, state: Mutex::new(state) }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(&self) -> &Arc<StoredKind> {
         &self.kind
     }
 
-    /// One object by key.
+    /// Returns one object by key.
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.state.lock().objects.get(key).cloned()
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.lock().objects.len()
     }
 
-    /// No object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The present state; `revision` is the caches' common revision, read before the call.
+    /// Returns the current state; `revision` is the caches' common revision, read before the call.
     pub fn snapshot(&self, revision: i64) -> Snapshot {
         let state = self.state.lock();
         Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) }
     }
 
-    /// The state at a past revision, rebuilt by undoing later changes; `None` when these are no longer known.
+    /// Returns the state at a past revision by undoing later changes; `None` if these are no longer in the history.
     pub fn snapshot_at(&self, revision: i64) -> Option<Snapshot> {
         let state = self.state.lock();
         let mut objects = state.objects.clone();
@@ -123,7 +123,7 @@ impl ResourceCache {
         Some(Snapshot { objects, revision })
     }
 
-    /// Subscribes with the present objects as backlog.
+    /// Subscribes with the existing objects as backlog.
     pub fn subscribe_from_now(&self, selection: Selection, revision: i64) -> Subscription {
         let mut state = self.state.lock();
         let snapshot = Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) };
@@ -135,7 +135,7 @@ impl ResourceCache {
         Subscription { backlog, revision: snapshot.revision, changes }
     }
 
-    /// Subscribes to what follows `after`; the error is the oldest revision that is possible.
+    /// Subscribes to changes after `after`; the error is the oldest possible revision.
     pub fn subscribe_after(&self, selection: Selection, after: i64) -> Result<Subscription, i64> {
         let mut state = self.state.lock();
         let Some(missed) = state.history.after(after) else { return Err(state.history.oldest()) };
@@ -149,7 +149,7 @@ impl ResourceCache {
         Ok(Subscription { backlog, revision, changes })
     }
 
-    /// Replays the present objects to `observer` and keeps it.
+    /// Replays the existing objects to `observer` and registers it.
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         let mut state = self.state.lock();
         for entry in state.objects.values() {
@@ -160,7 +160,7 @@ impl ResourceCache {
         state.observers.push(observer);
     }
 
-    /// A write by key; `value` is what the store has.
+    /// Applies a write; `value` is the store's.
     pub(crate) fn put(&self, key: &str, value: &[u8], revision: i64) {
         let (entry, tree) = Entry::new(&self.kind, key, value, revision);
         let entry = Arc::new(entry);
@@ -175,7 +175,7 @@ impl ResourceCache {
         }
     }
 
-    /// A removal by key.
+    /// Applies a deletion.
     pub(crate) fn remove(&self, key: &str, revision: i64) {
         let mut state = self.state.lock();
         let Some(old) = state.objects.remove(key) else { return };
@@ -202,8 +202,8 @@ impl ResourceCache {
         }
     }
 
-    /// Replaces everything by what a list at `revision` found. Watchers are closed: they missed an unknown number of
-    /// changes. Observers are told the difference.
+    /// Replaces all objects by a list at `revision`. Watchers are closed, because they missed an unknown number of
+    /// changes. Observers receive the difference.
     pub(crate) fn replace(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
         let mut state = self.state.lock();
         let mut objects = Objects::new();

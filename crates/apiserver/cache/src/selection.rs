@@ -1,25 +1,25 @@
-//! What a list or a watch asks for.
+//! The scope and selectors of a list or watch.
 
 use crate::Entry;
 use api_meta::Selector;
 use api_meta::fields::FieldSelector;
 use std::borrow::Cow;
 
-/// Scope and selectors; all must hold.
+/// Scope and selectors; all must match.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// One namespace; `None` for all, and for cluster scope.
     pub namespace: Option<String>,
     /// One name.
     pub name: Option<String>,
-    /// Labels.
+    /// Label selector.
     pub labels: Selector,
-    /// Fields.
+    /// Field selector.
     pub fields: FieldSelector,
 }
 
 impl Selection {
-    /// Whether the entry is asked for.
+    /// Returns whether the entry is selected.
     pub fn matches(&self, entry: &Entry) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == entry.namespace())
             && self.name.as_deref().is_none_or(|name| name == entry.name())
@@ -27,12 +27,12 @@ impl Selection {
             && self.fields.matches(|field| entry.field(field).map(Cow::Borrowed))
     }
 
-    /// Whether everything in the scope is asked for.
+    /// Returns whether the whole scope is selected.
     pub fn is_whole_scope(&self) -> bool {
         self.name.is_none() && self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The start of the keys that can match.
+    /// Returns the common prefix of the keys that can match.
     pub fn key_prefix(&self) -> String {
         self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! A client's subscription to a cache.
 //!
-//! Invariant: a watcher that does not read is cut off when its channel is full; it never holds more than that.
+//! Invariant: a watcher that does not read is closed when its channel is full; it never buffers more than that.
 
 use crate::{CacheEvent, Entry, EventType, Selection};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub struct Delivery {
     pub entry: Arc<Entry>,
 }
 
-/// What a client gets first, and then.
+/// A subscription: the backlog, then live changes.
 pub struct Subscription {
-    /// Sent before anything else: present objects, or changes since the start revision.
+    /// Sent first: existing objects, or changes since the start revision.
     pub backlog: Vec<Delivery>,
     /// The revision at which the backlog ends.
     pub revision: i64,
-    /// Later changes; closed when the client was too slow or the cache was read anew.
+    /// Later changes; closed if the client was too slow or the cache was relisted.
     pub changes: mpsc::Receiver<Delivery>,
 }
 
@@ -39,7 +39,7 @@ impl Watcher {
         (Watcher { selection, sender }, receiver)
     }
 
-    /// False when the watcher is gone or too slow and is to be forgotten.
+    /// Sends an event; returns false if the watcher is closed or too slow and must be removed.
     pub(crate) fn deliver(&self, event: &CacheEvent) -> bool {
         match event.seen_by(&self.selection) {
             Some((event, entry)) => self.sender.try_send(Delivery { event, entry }).is_ok(),
