@@ -1,4 +1,4 @@
-//! Objects between the client's version, the stored version and the store's bytes.
+//! Converts objects between the client's version, the storage version and the store's bytes.
 
 mod stored;
 
@@ -7,17 +7,17 @@ use serde_json::Value;
 
 pub use stored::{StoredError, decode_stored, encode_stored};
 
-/// The object of version `from` as version `to` of the same kind has it.
+/// Converts an object from version `from` to version `to` of the same kind.
 pub fn convert(from: &Resource, to: &Resource, mut object: Value) -> Value {
     if !std::ptr::eq(from, to) {
         api_kinds::convert(to, &mut object, &to.api_version());
-        // Versions differ in which zero values they write.
+        // Versions differ in which zero values are written.
         api_codec::json::canonicalize(to.message, &mut object);
     }
     object
 }
 
-/// The row of the version in which objects of this resource are stored.
+/// Returns the storage version of a resource.
 pub fn storage_row(row: &'static Resource) -> &'static Resource {
     let Some(storage) = &row.storage else { return row };
     let (group, version) = storage.api_version.split_once('/').unwrap_or(("", storage.api_version));

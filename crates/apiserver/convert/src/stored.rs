@@ -1,10 +1,10 @@
-//! Objects as they lie in the store: protobuf in upstream's envelope, or JSON.
+//! The stored form of objects: protobuf in upstream's envelope, or JSON.
 
 use api_codec::{Strictness, envelope, json, proto};
 use api_kinds::Resource;
 use serde_json::Value;
 
-/// Bytes in the store that are no object of the kind.
+/// Stored bytes that are no object of the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredError(pub String);
 
@@ -16,7 +16,7 @@ impl std::fmt::Display for StoredError {
 
 impl std::error::Error for StoredError {}
 
-/// Reads bytes of any version of the kind; the tree is of `row`'s version, with `kind` and `apiVersion`.
+/// Decodes bytes of any version of the kind; the result has `row`'s version, with `kind` and `apiVersion`.
 pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
     if !bytes.starts_with(&envelope::MAGIC) {
@@ -34,7 +34,7 @@ pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, Stor
     Ok(crate::convert(written, row, typed(written, object)))
 }
 
-/// Writes an object of `row`'s version, which is the stored one.
+/// Encodes an object of `row`'s version, which is the storage version.
 pub fn encode_stored(row: &'static Resource, object: &Value) -> Vec<u8> {
     envelope::wrap(&row.api_version(), row.kind, &proto::encode(row.message, object))
 }
