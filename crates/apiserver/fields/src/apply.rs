@@ -8,10 +8,10 @@ use crate::shape::Shape;
 use crate::track::{Writer, give, stripped, take_from_others};
 use serde_json::{Map, Value};
 
-/// Fields that others own and the intent wants otherwise.
+/// Fields that other managers own and to which the intent gives another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplyError {
-    /// Who owns (with the version they speak), and the field.
+    /// Owner (with the version it uses), and field.
     pub conflicts: Vec<(String, String)>,
 }
 
@@ -22,7 +22,8 @@ pub struct Applied {
     pub object: Value,
 }
 
-/// Merges `intent` into `live` (`None`: there is none). Without `force`, fields that others own may only keep their value.
+/// Merges `intent` into `live` (`None`: does not exist). Without `force`, fields of other managers may only keep
+/// their value.
 ///
 /// # Errors
 /// The fields in conflict.
@@ -47,7 +48,7 @@ pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: b
     let before = entries.iter().find(|e| e.identity == identity).map(|e| e.fields.clone()).unwrap_or_default();
     let others =
         entries.iter().filter(|e| e.identity != identity).fold(FieldSet::default(), |all, e| all.union(&e.fields));
-    // What this applier set the last time, sets no more, and nobody else owns, goes.
+    // Remove fields that the manager applied before, no longer applies, and no other manager owns.
     let abandoned = before.difference(&wanted).difference(&others);
     prune(shape, &mut merged, &abandoned, &wanted.clone().union(&others));
     let difference = compare(shape, &stripped(live_value), &stripped(&merged));
@@ -61,7 +62,7 @@ pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: b
     Ok(Applied { object: merged })
 }
 
-/// What nobody is known to own was there before the first apply.
+/// Returns the entry of fields without an owner: they existed before the first apply.
 fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry {
     let mut identity = writer.identity("Update");
     identity.manager = "before-first-apply".into();
@@ -83,7 +84,7 @@ fn conflicts(entries: &[Entry], writer: &Writer<'_>, own: &str, changed: &FieldS
     all
 }
 
-/// The live value with the intent's fields in it.
+/// Returns the live value with the intent's fields merged in.
 fn merge(shape: Shape, live: &Value, intent: &Value) -> Value {
     match (live, intent) {
         (Value::Object(live), Value::Object(intent)) if shape.is_map() => {
@@ -102,7 +103,7 @@ fn merge(shape: Shape, live: &Value, intent: &Value) -> Value {
     }
 }
 
-/// The intent's order, with the live elements that it does not name where they stood.
+/// Merges lists: the intent's order, with live elements that it does not name at their old positions.
 fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
     let known = by_step(shape, Some(live));
     let asked: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
@@ -118,7 +119,7 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
             out.push(element.clone());
             continue;
         }
-        // Everything that the intent has up to this element comes first.
+        // First all elements of the intent up to this one.
         while let Some((element, wanted)) = rest.next_if(|(_, wanted)| **wanted != step) {
             if asked_before(&out, shape, wanted) {
                 continue;
@@ -137,7 +138,7 @@ fn asked_before(out: &[Value], shape: Shape, step: &Step) -> bool {
     out.iter().any(|element| shape.step(element) == *step)
 }
 
-/// Each element once, the first one stays.
+/// Removes duplicates; the first one stays.
 fn dedup(shape: Shape, list: Vec<Value>) -> Value {
     let mut seen = Vec::new();
     let mut out = Vec::with_capacity(list.len());
@@ -151,7 +152,7 @@ fn dedup(shape: Shape, list: Vec<Value>) -> Value {
     Value::Array(out)
 }
 
-/// Removes abandoned paths, unless something below them is kept.
+/// Removes abandoned paths, unless a path below them is kept.
 fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
     let none = FieldSet::default();
     match value {

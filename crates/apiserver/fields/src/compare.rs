@@ -1,4 +1,4 @@
-//! What differs between two objects, and what an object sets.
+//! Compares two objects, and lists the paths that an object sets.
 
 use crate::path::Step;
 use crate::set::FieldSet;
@@ -6,7 +6,7 @@ use crate::shape::Shape;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Paths by what became of them.
+/// Added, changed and removed paths.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) added: FieldSet,
@@ -15,7 +15,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// What the new object has and the old one had not, or not so.
+    /// Returns the paths that the new object adds or changes.
     pub(crate) fn set(&self) -> FieldSet {
         self.added.clone().union(&self.modified)
     }
@@ -69,13 +69,13 @@ fn elements(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut V
     }
 }
 
-/// A list's elements by what identifies them.
+/// Maps a list's elements by their identifying step.
 pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Value> {
     let list = list.and_then(Value::as_array);
     list.into_iter().flatten().map(|element| (shape.step(element), element)).collect()
 }
 
-/// Every path that an intent sets.
+/// Returns every path that an intent sets.
 pub(crate) fn fields_of(shape: Shape, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(shape, value, &mut set);

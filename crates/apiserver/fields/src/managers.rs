@@ -1,14 +1,14 @@
-//! `metadata.managedFields`: who owns what.
+//! `metadata.managedFields`: the owners of fields.
 
 use crate::set::FieldSet;
 use api_meta::Meta;
 use serde_json::{Value, json};
 
-/// The most entries that updates may have; older ones become one.
+/// Maximum number of update entries; older ones are merged into one.
 const MOST_UPDATES: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
-/// Who wrote.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) manager: String,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether an apply made it.
+    /// Returns whether an apply created the entry.
     pub(crate) fn is_apply(&self) -> bool {
         self.identity.operation == "Apply"
     }
@@ -70,7 +70,7 @@ fn order(entry: &Entry) -> (bool, &str, &str, &str) {
     (!entry.is_apply(), &entry.time, manager, subresource)
 }
 
-/// The oldest updates become one entry.
+/// Merges the oldest updates into one entry.
 fn cap(entries: Vec<Entry>) -> Vec<Entry> {
     let updates = entries.iter().filter(|e| !e.is_apply()).count();
     let mut excess = updates.saturating_sub(MOST_UPDATES);

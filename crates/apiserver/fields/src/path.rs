@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A step, in the order in which upstream writes them.
+/// A step, in upstream's sort order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// `f:name`: a member.
@@ -14,7 +14,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Reads `f:...`, `k:...` or `v:...`.
+    /// Parses `f:...`, `k:...` or `v:...`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let canonical = |json: &str| serde_json::from_str::<Value>(json).ok().map(|v| v.to_string());
         match text.split_once(':')? {
@@ -25,7 +25,7 @@ impl Step {
         }
     }
 
-    /// The written form.
+    /// Returns the serialized form.
     pub(crate) fn text(&self) -> String {
         match self {
             Step::Field(name) => format!("f:{name}"),
@@ -34,7 +34,7 @@ impl Step {
         }
     }
 
-    /// The form of paths in messages: `.name`, `[name="x"]`, `[="x"]`.
+    /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`.
     pub(crate) fn display(&self) -> String {
         match self {
             Step::Field(name) => format!(".{name}"),

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// A set of paths as a tree: a node is a member itself, has children, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Whether the path to here is in the set.
+    /// The path to this node is in the set.
     pub(crate) member: bool,
     pub(crate) children: BTreeMap<Step, FieldSet>,
 }
 
 impl FieldSet {
-    /// Nothing in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
@@ -26,7 +26,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in either.
+    /// Returns the union.
     pub(crate) fn union(mut self, other: &FieldSet) -> FieldSet {
         self.member |= other.member;
         for (step, theirs) in &other.children {
@@ -36,7 +36,7 @@ impl FieldSet {
         self
     }
 
-    /// What is in this one only.
+    /// Returns the paths of this set that are not in `other`.
     pub(crate) fn difference(&self, other: &FieldSet) -> FieldSet {
         let keep = |(step, ours): (&Step, &FieldSet)| {
             let left = match other.children.get(step) {
@@ -48,7 +48,7 @@ impl FieldSet {
         FieldSet { member: self.member && !other.member, children: self.children.iter().filter_map(keep).collect() }
     }
 
-    /// What is in both.
+    /// Returns the intersection.
     pub(crate) fn intersection(&self, other: &FieldSet) -> FieldSet {
         let keep = |(step, ours): (&Step, &FieldSet)| {
             let both = ours.intersection(other.children.get(step)?);
@@ -57,7 +57,7 @@ impl FieldSet {
         FieldSet { member: self.member && other.member, children: self.children.iter().filter_map(keep).collect() }
     }
 
-    /// Every path of the set, in messages' form.
+    /// Returns every path of the set, in the form of messages.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.collect("", &mut all);
@@ -73,7 +73,7 @@ impl FieldSet {
         }
     }
 
-    /// `FieldsV1`.
+    /// Encodes the set as `FieldsV1`.
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
         if self.member && !self.children.is_empty() {
@@ -83,10 +83,10 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// Reads `FieldsV1`; what can't be read is left out.
+    /// Decodes `FieldsV1`; omits what can't be decoded.
     pub fn from_json(value: &Value) -> FieldSet {
         let mut root = FieldSet::read(value);
-        // The root is never a member by itself.
+        // The root is never a member itself.
         root.member = false;
         root
     }

@@ -1,4 +1,4 @@
-//! How a value merges, from the schema.
+//! Merge semantics of a value, from the schema.
 
 use crate::path::Step;
 use api_schema::{Field, ListKind, Message, Shape as Encoding, Type};
@@ -7,20 +7,20 @@ use serde_json::{Map, Value};
 /// Merge semantics of one place in an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
-    /// One value, replaced as one.
+    /// An atomic value.
     Leaf,
-    /// Members by the schema.
+    /// Fields by the schema.
     Struct(&'static Message),
     /// Members of one type.
     Map(&'static Type),
-    /// Elements identified by members.
+    /// Elements identified by key fields.
     Keyed(&'static [&'static str], &'static Type),
     /// Elements identified by their value.
     Set,
 }
 
 impl Shape {
-    /// The shape of a field.
+    /// Returns the shape of a field.
     pub(crate) fn of_field(field: &'static Field) -> Shape {
         match (&field.ty, field.list) {
             (_, ListKind::Atomic) => Shape::Leaf,
@@ -30,7 +30,7 @@ impl Shape {
         }
     }
 
-    /// The shape of a type by itself.
+    /// Returns the shape of a type without a field.
     pub(crate) fn of_type(ty: &'static Type) -> Shape {
         match ty {
             Type::Map(element) => Shape::Map(element),
@@ -39,12 +39,12 @@ impl Shape {
         }
     }
 
-    /// The shape of a message.
+    /// Returns the shape of a message.
     pub(crate) fn of_message(message: &'static Message) -> Shape {
         if message.shape == Encoding::Struct && !message.atomic { Shape::Struct(message) } else { Shape::Leaf }
     }
 
-    /// The shape of a member.
+    /// Returns the shape of a member.
     pub(crate) fn member(self, name: &str) -> Shape {
         match self {
             Shape::Struct(message) => message.field(name).map_or(Shape::Leaf, Shape::of_field),
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// The shape of an element.
+    /// Returns the shape of an element.
     pub(crate) fn element(self) -> Shape {
         match self {
             Shape::Keyed(_, element) => Shape::of_type(element),
@@ -61,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// The step to an element of a list.
+    /// Returns the step to an element of a list.
     pub(crate) fn step(self, element: &Value) -> Step {
         match self {
             Shape::Keyed(keys, ty) => {
@@ -75,12 +75,12 @@ impl Shape {
         }
     }
 
-    /// Whether this is a list whose elements are looked at one by one.
+    /// Returns whether this is a list that is merged element by element.
     pub(crate) fn is_list(self) -> bool {
         matches!(self, Shape::Keyed(..) | Shape::Set)
     }
 
-    /// Whether members are looked at one by one.
+    /// Returns whether this is merged member by member.
     pub(crate) fn is_map(self) -> bool {
         matches!(self, Shape::Struct(_) | Shape::Map(_))
     }

@@ -1,4 +1,4 @@
-//! Ownership after an update: what it changed is the writer's.
+//! Ownership after an update: the writer owns the fields that it changed.
 
 use crate::compare::{Comparison, compare};
 use crate::managers::{self, Entry, Identity};
@@ -8,20 +8,20 @@ use api_codec::json;
 use api_schema::Message;
 use serde_json::{Value, json};
 
-/// Who writes, and what.
+/// The identity and the context of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     /// Field manager.
     pub manager: &'a str,
-    /// `group/version` in which it speaks.
+    /// `group/version` of the writer's objects.
     pub api_version: &'a str,
     /// Subresource, empty for the object itself.
     pub subresource: &'a str,
     /// The schema of that version.
     pub message: &'static Message,
-    /// Members of the object that such a write does not set, whatever the body says (`status`).
+    /// Members of the object that such a write does not set, whatever the body contains (`status`).
     pub ignored: &'a [&'a str],
-    /// The present moment.
+    /// The current time.
     pub now: &'a str,
 }
 
@@ -36,10 +36,11 @@ impl Writer<'_> {
     }
 }
 
-/// Records in `new` what the writer changed; `old` is `None` for a create. Without a change nothing moves.
+/// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a change nothing is
+/// updated.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     let mut entries = managers::read(new);
-    // One empty entry asks for a clean start.
+    // A single empty entry requests a reset.
     let cleared = matches!(entries.as_slice(), [only] if only.fields.is_empty() && only.identity.manager.is_empty());
     if cleared {
         return managers::write(new, Vec::new());
@@ -57,7 +58,7 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     managers::write(new, entries);
 }
 
-/// What others owned and a write changed or removed is no longer theirs.
+/// Removes changed and removed fields from the other managers' entries.
 pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, difference: &Comparison) {
     let gone = difference.set().union(&difference.removed);
     for entry in entries.iter_mut().filter(|entry| entry.identity != *identity) {
@@ -65,7 +66,7 @@ pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, diffe
     }
 }
 
-/// Changes one manager's set; its time moves when the set does.
+/// Changes one manager's set; its time is updated only if the set changes.
 pub(crate) fn give(
     entries: &mut Vec<Entry>,
     identity: Identity,
@@ -88,7 +89,7 @@ pub(crate) fn give(
     entry.fields = fields;
 }
 
-/// The object without what this kind of write does not set.
+/// Returns the object without the fields that this kind of write does not set.
 fn considered(writer: &Writer<'_>, object: &Value) -> Value {
     let mut object = stripped(object);
     if let Some(map) = object.as_object_mut() {
@@ -97,7 +98,7 @@ fn considered(writer: &Writer<'_>, object: &Value) -> Value {
     object
 }
 
-/// The object without what nobody owns.
+/// Returns the object without the fields that no manager can own.
 pub(crate) fn stripped(object: &Value) -> Value {
     const OF_METADATA: [&str; 9] = [
         "name",
