@@ -1,4 +1,4 @@
-//! Who may do what, and who decides: roles, certificates, admission, flow control, API services.
+//! RBAC, certificates, admission, flow control, API services.
 
 use api_meta::time;
 use serde_json::{Value, json};

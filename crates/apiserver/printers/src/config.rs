@@ -84,7 +84,7 @@ pub(crate) static EVENT: Printer = Printer {
     cells: event,
 };
 
-/// Both versions of events: each value stands under one of two names.
+/// Prints both versions of events: each value has one of two names.
 fn event(view: &View<'_>) -> Vec<Value> {
     let either = |a: &str, b: &str| Some(view.text(a)).filter(|text| !text.is_empty()).unwrap_or_else(|| view.text(b));
     let object = |member: &str| either(&format!("/involvedObject/{member}"), &format!("/regarding/{member}"));

@@ -1,4 +1,4 @@
-//! Services and what routes to them.
+//! Services and related kinds.
 
 use serde_json::{Value, json};
 
@@ -180,7 +180,7 @@ pub(crate) static SERVICE_CIDR: Printer = Printer {
     cells: |view| vec![view.name(), json!(texts(view.list("/spec/cidrs"), ",")), view.age()],
 };
 
-/// Upstream's printer has an age that no column stands for; clients of the table get the same cells.
+/// Upstream's printer returns an age cell without a column; clients of the table get the same cells.
 pub(crate) static IP_ADDRESS: Printer = Printer {
     columns: &[NAME, text("ParentRef", "Object that has the address.")],
     cells: |view| {

@@ -1,4 +1,4 @@
-//! Nodes and what is said about them.
+//! Nodes and related kinds.
 
 use serde_json::{Value, json};
 

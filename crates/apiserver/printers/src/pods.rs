@@ -1,4 +1,4 @@
-//! Pods: the one status word that stands for phase, conditions and all containers.
+//! Pods: the status column, which summarizes phase, conditions and all containers.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn readiness_gates(view: &View<'_>) -> String {
     format!("{met}/{}", gates.len())
 }
 
-/// What the containers' states come to.
+/// Summary of the containers' states.
 #[derive(Default)]
 struct Summary {
     ready: usize,
@@ -91,7 +91,7 @@ impl Summary {
         self.last_restart = std::mem::take(&mut self.last_restart).max(finished_last(status).to_owned());
     }
 
-    /// True when the pod is still initialising; with the restarts of its sidecars.
+    /// Adds init containers; returns whether the pod is still initializing, and the restarts of its sidecars.
     fn add_init_containers(&mut self, view: &View<'_>) -> (bool, (i64, String)) {
         let specs = view.list("/spec/initContainers");
         let mut of_sidecars = (0, String::new());
@@ -174,7 +174,7 @@ fn exit_code(state: &Value) -> i64 {
     state.get("exitCode").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// How a container ended: its reason, signal or exit code.
+/// Returns how a container terminated: its reason, signal or exit code.
 fn ending(state: &Value) -> String {
     let reason = text_of(state.get("reason"));
     let signal = state.get("signal").and_then(Value::as_i64).unwrap_or_default();

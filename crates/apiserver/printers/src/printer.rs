@@ -1,4 +1,4 @@
-//! What a printer is.
+//! The definition of a printer.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub struct Column {
     pub ty: &'static str,
     /// OpenAPI format; `name` for the name column.
     pub format: &'static str,
-    /// What it shows.
+    /// Description of the content.
     pub description: &'static str,
     /// 0 for columns of the normal view, more for `-o wide`.
     pub priority: i32,
@@ -25,22 +25,22 @@ pub(crate) struct Printer {
     pub(crate) cells: fn(&View<'_>) -> Vec<Value>,
 }
 
-/// A column of text.
+/// Returns a text column.
 pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
     Column { name, ty: "string", format: "", description, priority: 0 }
 }
 
-/// A column of text for `-o wide`.
+/// Returns a text column for `-o wide`.
 pub(crate) const fn wide(name: &'static str, description: &'static str) -> Column {
     Column { name, ty: "string", format: "", description, priority: 1 }
 }
 
-/// A column of whole numbers.
+/// Returns an integer column.
 pub(crate) const fn integer(name: &'static str, description: &'static str) -> Column {
     Column { name, ty: "integer", format: "", description, priority: 0 }
 }
 
-/// A column of yes or no.
+/// Returns a boolean column.
 pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
     Column { name, ty: "boolean", format: "", description, priority: 0 }
 }
@@ -57,7 +57,7 @@ pub(crate) const CONTAINERS: Column = wide("Containers", "Names of the container
 pub(crate) const IMAGES: Column = wide("Images", "Images of the containers in the template.");
 pub(crate) const SELECTOR: Column = wide("Selector", "Labels that select the pods.");
 
-/// Name and creation time: the printer of kinds that have none of their own.
+/// Name and creation time: the printer of kinds without their own.
 pub(crate) static DEFAULT: Printer = Printer {
     columns: &[
         NAME,

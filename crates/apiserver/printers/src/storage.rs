@@ -9,7 +9,7 @@ fn phase(view: &View<'_>) -> Value {
     json!(if view.has("/metadata/deletionTimestamp") { "Terminating" } else { view.text("/status/phase") })
 }
 
-/// `RWO,ROX`; each mode once, in the order of the modes.
+/// Formats `RWO,ROX`; each mode once, in the fixed order of the modes.
 fn access_modes(modes: &[Value]) -> String {
     const MODES: [(&str, &str); 4] =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
@@ -55,7 +55,7 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
     },
 };
 
-/// The class, which once was an annotation.
+/// Returns the class, from the field or the older annotation.
 fn class<'a>(view: &View<'a>) -> &'a str {
     let annotation = view.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
     if annotation.is_empty() { view.text("/spec/storageClassName") } else { annotation }
@@ -91,7 +91,7 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
     },
 };
 
-/// The name, and whether the class is the default one.
+/// Formats the name; marks the default class.
 fn class_name(view: &View<'_>, annotations: &[&str]) -> Value {
     let is_default = annotations.iter().any(|name| view.text(&format!("/metadata/annotations/{name}")) == "true");
     let suffix = if is_default { " (default)" } else { "" };

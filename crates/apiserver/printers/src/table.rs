@@ -1,4 +1,4 @@
-//! The entry points: which printer a kind has.
+//! The entry points: columns and cells of a kind.
 
 use api_kinds::Resource;
 use jiff::Timestamp;
@@ -8,12 +8,12 @@ use crate::printer::{Column, DEFAULT, NAME_AND_AGE, Printer};
 use crate::view::View;
 use crate::{access, config, network, nodes, pods, storage, workloads};
 
-/// Columns of a resource.
+/// Returns the columns of a resource.
 pub fn columns(resource: &Resource) -> Vec<Column> {
     printer(resource).columns.to_vec()
 }
 
-/// Cells of one object, one for each column.
+/// Returns the cells of one object, one for each column.
 pub fn row(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     (printer(resource).cells)(&View { resource, object, now })
 }

@@ -1,11 +1,11 @@
-//! An object as printers look at it: paths, ages, labels and selectors.
+//! Accessors of an object for printers: paths, ages, labels and selectors.
 
 use api_kinds::Resource;
 use api_meta::time;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// An object and the present moment.
+/// An object and the current time.
 pub(crate) struct View<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) object: &'a Value,
@@ -17,12 +17,12 @@ impl<'a> View<'a> {
         self.object.pointer(pointer)
     }
 
-    /// Text at a pointer, empty when absent.
+    /// Returns the text at a pointer, empty if absent.
     pub(crate) fn text(&self, pointer: &str) -> &'a str {
         text(self.at(pointer))
     }
 
-    /// Text at a pointer, or another one when absent or empty.
+    /// Returns the text at a pointer, or `absent` if it is absent or empty.
     pub(crate) fn text_or(&self, pointer: &str, absent: &'static str) -> &'a str {
         Some(self.text(pointer)).filter(|text| !text.is_empty()).unwrap_or(absent)
     }
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
         list(self.at(pointer))
     }
 
-    /// Number of members of a list or map.
+    /// Returns the number of members of a list or map.
     pub(crate) fn count(&self, pointer: &str) -> usize {
         match self.at(pointer) {
             Some(Value::Array(list)) => list.len(),
@@ -60,12 +60,12 @@ impl<'a> View<'a> {
         Value::from(self.since("/metadata/creationTimestamp"))
     }
 
-    /// Time since the moment at a pointer.
+    /// Returns the time since the timestamp at a pointer.
     pub(crate) fn since(&self, pointer: &str) -> String {
         self.ago(self.text(pointer))
     }
 
-    /// Time since a moment.
+    /// Returns the time since a timestamp.
     pub(crate) fn ago(&self, moment: &str) -> String {
         match time::parse(moment) {
             Some(at) => time::human_duration(seconds(at, self.now)),
@@ -81,13 +81,13 @@ impl<'a> View<'a> {
         selector(self.at(pointer))
     }
 
-    /// Names and images of the containers of a template's pod spec.
+    /// Returns names and images of the containers of a template's pod spec.
     pub(crate) fn containers(&self, pointer: &str) -> [Value; 2] {
         let join = |name: &str| Value::from(joined(self.list(pointer), name, ","));
         [join("name"), join("image")]
     }
 
-    /// The status of a condition in `status.conditions`.
+    /// Returns the status of a condition in `status.conditions`.
     pub(crate) fn condition(&self, kind: &str) -> Option<&'a Value> {
         self.list("/status/conditions").iter().find(|condition| text(condition.get("type")) == kind)
     }
@@ -105,27 +105,27 @@ pub(crate) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A member of each element, joined.
+/// Joins a member of each element.
 pub(crate) fn joined(list: &[Value], member: &str, separator: &str) -> String {
     list.iter().map(|item| text(item.get(member))).collect::<Vec<_>>().join(separator)
 }
 
-/// Texts of a list, joined.
+/// Joins the texts of a list.
 pub(crate) fn texts(list: &[Value], separator: &str) -> String {
     list.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(separator)
 }
 
-/// Any scalar as text: numbers and percentages stand in the same fields.
+/// Formats any scalar: some fields hold numbers or percentages.
 pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whole seconds from one moment to another.
+/// Returns the whole seconds from one time to another.
 pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
     to.as_second() - from.as_second()
 }
 
-/// `a=b,c=d`, or `<none>`.
+/// Formats `a=b,c=d`, or `<none>`.
 pub(crate) fn labels(map: Option<&Value>) -> String {
     let map = map.and_then(Value::as_object);
     let pairs: Vec<String> =
@@ -133,7 +133,7 @@ pub(crate) fn labels(map: Option<&Value>) -> String {
     if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
 }
 
-/// A label selector as text, terms by key, or `<none>`.
+/// Formats a label selector, terms sorted by key, or `<none>`.
 pub(crate) fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return "<none>".to_owned() };
     let labels = selector.get("matchLabels").and_then(Value::as_object);
@@ -163,7 +163,7 @@ fn expression(expression: &Value) -> (&str, String) {
     (key, term)
 }
 
-/// The first of a list, and how many more there are: `a,b,c + 2 more...`.
+/// Formats the first elements of a list: `a,b,c + 2 more...`.
 pub(crate) fn first_few(list: &[String], most: usize) -> String {
     let shown = list.iter().take(most).cloned().collect::<Vec<_>>().join(",");
     if list.len() > most { format!("{shown} + {} more...", list.len() - most) } else { shown }

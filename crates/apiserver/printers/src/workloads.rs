@@ -1,4 +1,4 @@
-//! Workloads: what is wanted, what is there, and from which template.
+//! Workloads: desired and current replicas, and the template.
 
 mod autoscaler;
 mod jobs;
@@ -136,7 +136,7 @@ pub(crate) static CONTROLLER_REVISION: Printer = Printer {
     },
 };
 
-/// `statefulset.apps/web`.
+/// Formats `statefulset.apps/web`.
 fn resource_name(owner: &Value) -> String {
     let kind = text_of(owner.get("kind")).to_lowercase();
     let group = text_of(owner.get("apiVersion")).split_once('/').map(|(group, _)| format!(".{group}"));

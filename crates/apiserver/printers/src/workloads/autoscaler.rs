@@ -1,4 +1,4 @@
-//! Autoscalers, printed as v2 in both versions.
+//! Autoscalers; both versions are printed as v2.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn cells(view: &View<'_>) -> Vec<Value> {
     ]
 }
 
-/// At most this many metrics are shown.
+/// Maximum number of metrics shown.
 const MOST: usize = 2;
 
 fn targets(view: &View<'_>) -> String {
