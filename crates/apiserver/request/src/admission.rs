@@ -1,28 +1,28 @@
-//! Admission: the last look at a write before validation and storage.
+//! Admission: mutates or rejects a request after authorization and before it is persisted.
 
 use crate::User;
 use api_meta::ApiError;
 use serde_json::Value;
 
-/// What a write does.
+/// The operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A new object, or a POST to a subresource.
     Create,
     /// PUT or PATCH.
     Update,
-    /// DELETE of one object (deletecollection asks for each).
+    /// DELETE of one object (deletecollection runs it for each).
     Delete,
     /// exec, attach, portforward, proxy.
     Connect,
 }
 
-/// One write, with the true old and new objects.
+/// A write, with the full old and new objects.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
-    /// What is done.
+    /// Operation.
     pub operation: Operation,
-    /// Who does it.
+    /// User.
     pub user: &'a User,
     /// API group, empty for core.
     pub group: &'a str,
@@ -36,7 +36,7 @@ pub struct AdmissionRequest<'a> {
     pub kind: &'a str,
     /// Namespace, empty for cluster scope.
     pub namespace: &'a str,
-    /// Name; may be empty for creates with generateName until the name was made.
+    /// Name; empty for creates with generateName until the name is generated.
     pub name: &'a str,
     /// Create, Update, Connect: the new object (for Connect, the options). Delete: null.
     pub object: Value,
@@ -44,7 +44,7 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<Value>,
     /// The request's options object (DeleteOptions, CreateOptions, ...), or null.
     pub options: Value,
-    /// Nothing will be stored.
+    /// Dry run: nothing will be stored.
     pub dry_run: bool,
     /// Warnings for the client, sent as headers.
     pub warnings: Vec<String>,
@@ -53,14 +53,14 @@ pub struct AdmissionRequest<'a> {
 /// One admission plugin. Mutating plugins run first, in the table's order, then the validating ones.
 #[async_trait::async_trait]
 pub trait Admission: Send + Sync {
-    /// The plugin's name as in `--enable-admission-plugins`.
+    /// Returns the plugin's name as in `--enable-admission-plugins`.
     fn name(&self) -> &'static str;
-    /// May change `request.object`.
+    /// Mutates or rejects; may change `request.object`.
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let _ = request;
         Ok(())
     }
-    /// Sees the final object.
+    /// Validates the final object.
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let _ = request;
         Ok(())

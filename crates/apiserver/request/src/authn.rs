@@ -1,4 +1,4 @@
-//! Identity: the credentials of a request and the user that they stand for.
+//! Identity: the credentials of a request and the user they authenticate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct User {
     /// `system:serviceaccount:NS:NAME`, a certificate's CN, ...
     pub name: String,
-    /// Empty when the authenticator knows none.
+    /// Empty if the authenticator knows none.
     pub uid: String,
     /// Groups, `system:authenticated` or `system:unauthenticated` included.
     pub groups: Vec<String>,
@@ -19,39 +19,39 @@ pub struct User {
 impl User {
     /// The name of requests that carry no credentials.
     pub const ANONYMOUS: &'static str = "system:anonymous";
-    /// The group that no authoriser refuses.
+    /// The group whose members are always authorized.
     pub const MASTERS: &'static str = "system:masters";
 
-    /// A user without credentials.
+    /// Returns the user of a request without credentials.
     pub fn anonymous() -> Self {
         User { name: Self::ANONYMOUS.into(), groups: vec!["system:unauthenticated".into()], ..User::default() }
     }
 
-    /// Whether the user is in `group`.
+    /// Returns whether the user is in `group`.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 }
 
-/// What a request brings along to prove an identity.
+/// The credentials of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// DER certificates of the TLS peer, leaf first. The chain was verified against the client CA by TLS.
     pub certificates: Arc<[Vec<u8>]>,
     /// The bearer token of the `Authorization` header (or of the WebSocket subprotocol), without its scheme.
     pub bearer: Option<String>,
-    /// Names (in lower case) and values of the headers in which a front proxy names the user.
+    /// Names (in lower case) and values of the front-proxy headers.
     pub remote_headers: Vec<(String, String)>,
 }
 
-/// Why credentials were refused.
+/// The reason why credentials were rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct AuthnError(pub String);
 
-/// One way to prove an identity. Authenticators are asked in order.
+/// One authentication method. Authenticators are tried in order.
 #[async_trait::async_trait]
 pub trait Authenticator: Send + Sync {
-    /// `Ok(None)`: these credentials mean nothing to this authenticator, ask the next.
+    /// Authenticates; `Ok(None)` if the credentials are not of this method, so that the next one is tried.
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError>;
 }

@@ -1,11 +1,11 @@
-//! Authorisation: the attributes of a request and the decision about them.
+//! Authorization: the attributes of a request and the decision.
 
 use crate::User;
 
-/// What a user wants to do, as `authorizer.Attributes` in Kubernetes. Empty strings mean "not given".
+/// The attributes of a request, as `authorizer.Attributes` in Kubernetes. Empty strings mean "not given".
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// Who asks.
+    /// User.
     pub user: User,
     /// `get`, `list`, `create`, ... or the lower-cased HTTP method for non-resource paths.
     pub verb: String,
@@ -21,7 +21,7 @@ pub struct Attributes {
     pub subresource: String,
     /// Object name, empty for collections.
     pub name: String,
-    /// The path when this is not a resource request.
+    /// The path of a non-resource request.
     pub path: String,
     /// False for `/healthz`, `/apis`, ...
     pub is_resource: bool,
@@ -31,22 +31,22 @@ pub struct Attributes {
     pub label_selector: String,
 }
 
-/// An authoriser's answer with its reason.
+/// An authorizer's decision, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Allowed, stop asking.
+    /// Allowed; the chain ends.
     Allow(String),
-    /// Refused, stop asking.
+    /// Denied; the chain ends.
     Deny(String),
-    /// Ask the next authoriser; refused if there is none.
+    /// The next authorizer decides; denied if there is none.
     NoOpinion(String),
 }
 
-/// One authoriser of the chain. Decisions come from memory, without IO.
+/// One authorizer of the chain. It decides from memory, without IO.
 pub trait Authorizer: Send + Sync {
-    /// Decides about one request.
+    /// Decides about a request.
     fn authorize(&self, attributes: &Attributes) -> Decision;
-    /// The rules that apply to `user` in `namespace`, for SelfSubjectRulesReview:
-    /// (`resourceRules`, `nonResourceRules`, incomplete) as JSON.
+    /// Returns the rules of `user` in `namespace`, for SelfSubjectRulesReview: (`resourceRules`, `nonResourceRules`,
+    /// incomplete) as JSON.
     fn rules(&self, user: &User, namespace: &str) -> (Vec<serde_json::Value>, Vec<serde_json::Value>, bool);
 }

@@ -1,6 +1,6 @@
 //! The parsed request path.
 
-/// What a path and method ask for, as `RequestInfo` in Kubernetes.
+/// The parsed path and method, as `RequestInfo` in Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// True under `/api/VERSION` and `/apis/GROUP/VERSION` when a resource is named.
@@ -24,6 +24,6 @@ pub struct RequestInfo {
     pub name: String,
     /// True for `/namespaces/NAMESPACE/RESOURCE...`; false for a namespace itself and its subresources.
     pub below_namespace: bool,
-    /// The path after the subresource as it was sent: empty, or with its leading slash. Proxies pass it on.
+    /// The path after the subresource as it was sent: empty, or with its leading slash. Proxies forward it.
     pub rest: String,
 }

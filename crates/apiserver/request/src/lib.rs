@@ -1,8 +1,8 @@
-//! What every stage of the request pipeline sees: who asks (`User`), what for (`RequestInfo`, `Attributes`), and the
-//! traits that stages implement (`Authenticator`, `Authorizer`, `Admission`) together with the read access to cached
-//! objects that they are given (`Objects`).
+//! Types and traits shared by the stages of the handler chain: user (`User`), request (`RequestInfo`, `Attributes`),
+//! the traits that stages implement (`Authenticator`, `Authorizer`, `Admission`), and read access to cached objects
+//! (`Objects`).
 //!
-//! Invariant: nothing here does IO or knows a concrete stage; stages depend on this crate, never on each other.
+//! Invariant: this crate does no IO and knows no concrete stage; stages depend on this crate, never on each other.
 
 mod admission;
 mod authn;

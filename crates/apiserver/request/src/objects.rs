@@ -1,4 +1,4 @@
-//! Read access to the watch caches for authenticators, authorisers and admission.
+//! Read access to the watch caches for authenticators, authorizers and admission.
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// A resource of `group` (empty for core).
+    /// Creates a resource of `group` (empty for core).
     pub fn new(group: &str, resource: &str) -> Self {
         GroupResource { group: group.into(), resource: resource.into() }
     }
@@ -24,32 +24,32 @@ impl GroupResource {
 pub enum ObjectEvent {
     /// Created or changed.
     Applied(Arc<Value>),
-    /// Gone; the last state.
+    /// Deleted; the last state.
     Deleted(Arc<Value>),
 }
 
-/// Receives changes in the cache's order. Runs on the cache's task: must be quick and may not block.
+/// Receives changes in the cache's order. Runs on the cache's task, so it must be quick and must not block.
 pub trait Observer: Send + Sync {
-    /// One change.
+    /// Handles one change.
     fn changed(&self, resource: &GroupResource, event: &ObjectEvent);
 }
 
-/// The caches as the pipeline's stages see them.
+/// Read access to the caches.
 #[async_trait::async_trait]
 pub trait Objects: Send + Sync {
-    /// The object as the cache has it (it may lag behind the store by a moment).
+    /// Returns the object from the cache, which may lag behind the store.
     fn cached(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
-    /// All cached objects of a namespace (`None`: of all namespaces).
+    /// Lists the cached objects of a namespace (`None`: of all namespaces).
     fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>>;
-    /// The object as the store has it now (one read of the store).
+    /// Reads the object from the store.
     async fn live(
         &self,
         resource: &GroupResource,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, api_meta::ApiError>;
-    /// Replays the present objects to `observer`, then every change.
+    /// Replays the existing objects to `observer`, then every change.
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>);
-    /// True when every cache has its first list.
+    /// Returns whether every cache has its first list.
     fn ready(&self) -> bool;
 }
