@@ -18,9 +18,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A key's value with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Whole key, prefix included.
+    /// Full key, prefix included.
     pub key: Bytes,
-    /// What was written.
+    /// Stored bytes.
     pub value: Bytes,
     /// Revision of the last write.
     pub revision: i64,
@@ -34,20 +34,20 @@ impl From<KeyValue> for Stored {
     }
 }
 
-/// A part of a range.
+/// A page of a range.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// In the order of keys.
+    /// In key order.
     pub items: Vec<Stored>,
     /// The revision at which the range was read.
     pub revision: i64,
-    /// Whether keys follow after the last item.
+    /// Keys follow after the last item.
     pub more: bool,
-    /// Keys in the whole range, from the start key on.
+    /// Number of keys in the whole range, from the start key on.
     pub count: i64,
 }
 
-/// A handle on the store; clones share one connection.
+/// A client of the store; clones share one connection.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) channel: Channel,
@@ -58,7 +58,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Reads the files that `config` names; the connection is made when first needed.
+    /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
         let channel = config.channel()?;
         let read_index = ReadIndex::new(channel.clone());
@@ -66,12 +66,12 @@ impl Store {
         Ok(Store { leases, channel, read_index, timings: Timings::default(), compacted: Arc::default() })
     }
 
-    /// How long the store took, by operation.
+    /// Returns the durations of the store's responses, by operation.
     pub fn timings(&self) -> &Timings {
         &self.timings
     }
 
-    /// Returns the revision before which history is compacted, as far as this server's rounds have learned it; 0 at first.
+    /// Returns the compacted revision, as far as this server's compaction rounds have learned it; 0 at first.
     pub fn compacted_revision(&self) -> i64 {
         self.compacted.load(Ordering::Relaxed)
     }
@@ -98,19 +98,19 @@ impl Store {
             .max_encoding_message_size(MAX_MESSAGE)
     }
 
-    /// The store's revision, not older than the call. Concurrent calls share one read.
+    /// Returns the store's revision, at least as new as the call. Concurrent calls share one read.
     pub async fn current_revision(&self) -> Result<i64, StoreError> {
         self.read_index.current().await
     }
 
-    /// One key.
+    /// Reads one key.
     pub async fn read(&self, key: &str) -> Result<Option<Stored>, StoreError> {
         let request = pb::RangeRequest { key: bytes_of(key), ..Default::default() };
         let response = self.timed("get", deadline(self.kv().range(request))).await?;
         Ok(response.kvs.into_iter().next().map(Stored::from))
     }
 
-    /// Keys that start with `prefix`, from `start` (a whole key, or the prefix) on, at `revision` (0: now).
+    /// Reads keys that start with `prefix`, from `start` (a full key, or the prefix) on, at `revision` (0: current).
     pub async fn list(&self, prefix: &str, start: &str, limit: i64, revision: i64) -> Result<Page, StoreError> {
         let request = pb::RangeRequest {
             key: bytes_of(start),
@@ -128,7 +128,7 @@ impl Store {
         })
     }
 
-    /// Writes a key that must not exist; returns its revision. `ttl`: seconds after which it goes by itself.
+    /// Writes a key that must not exist; returns its revision. `ttl`: seconds after which it expires.
     pub async fn create(&self, key: &str, value: Bytes, ttl: Option<i64>) -> Result<i64, StoreError> {
         let put = put(key, value, self.lease(ttl).await?);
         match self.timed("create", self.swap(key, 0, put)).await {
@@ -137,13 +137,13 @@ impl Store {
         }
     }
 
-    /// Overwrites a key whose last write was at `expected`; returns the new revision.
+    /// Overwrites a key whose mod revision is `expected`; returns the new revision.
     pub async fn update(&self, key: &str, value: Bytes, expected: i64, ttl: Option<i64>) -> Result<i64, StoreError> {
         let put = put(key, value, self.lease(ttl).await?);
         self.timed("update", self.swap(key, expected, put)).await
     }
 
-    /// Removes a key whose last write was at `expected`; returns the revision of the removal.
+    /// Deletes a key whose mod revision is `expected`; returns the revision of the deletion.
     pub async fn delete(&self, key: &str, expected: i64) -> Result<i64, StoreError> {
         let request = pb::DeleteRangeRequest { key: bytes_of(key), ..Default::default() };
         let delete = pb::request_op::Request::RequestDeleteRange(request);
@@ -178,12 +178,12 @@ impl Store {
         Err(StoreError::Conflict(response.responses.into_iter().find_map(found)))
     }
 
-    /// Carries out a transaction that the caller composed.
+    /// Executes a transaction that the caller composed.
     pub(crate) async fn transact(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, StoreError> {
         deadline(self.kv().txn(request)).await
     }
 
-    /// Forgets history up to `revision`.
+    /// Compacts history up to `revision`.
     pub(crate) async fn compact(&self, revision: i64) -> Result<(), StoreError> {
         let request = pb::CompactionRequest { revision, physical: false };
         deadline(self.kv().compact(request)).await.map(|_| ())
@@ -201,7 +201,7 @@ fn found(op: pb::ResponseOp) -> Option<Stored> {
     }
 }
 
-/// The answer within the deadline.
+/// Applies the deadline to a call.
 pub(crate) async fn deadline<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, StoreError> {
@@ -216,7 +216,7 @@ pub(crate) fn bytes_of(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// The first key after all keys that start with `prefix`.
+/// Returns the first key after all keys that start with `prefix`.
 pub(crate) fn prefix_end(prefix: &str) -> Bytes {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {

@@ -1,8 +1,8 @@
-//! Regular compaction, by one of all API servers.
+//! Periodic compaction, by one of all API servers.
 //!
-//! The key `compact_rev_key` holds the revision of the last round; its version counts rounds. Who wins the
-//! compare-and-swap of a round compacts to the revision that the round before recorded, so that history of one whole
-//! interval stays. This is upstream's protocol: stock servers may run beside this one.
+//! The key `compact_rev_key` holds the revision of the last round; its version counts rounds. The server that wins
+//! the compare-and-swap of a round compacts to the revision that the previous round recorded, so that the history of
+//! one whole interval stays. This is upstream's protocol: stock servers may run beside this one.
 
 use crate::client::bytes_of;
 use crate::{Store, StoreError};
@@ -38,7 +38,7 @@ async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
             _ => None,
         });
         let version = current.as_ref().map_or(0, |kv| kv.version);
-        // The winner of the round compacts to the revision that it recorded.
+        // The winner compacts to the revision that the previous round recorded.
         let recorded = current.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
         store.note_compaction(recorded.unwrap_or(0));
         return Ok(Round { version, revision: now });

@@ -1,4 +1,4 @@
-//! Where the store is and how it is reached.
+//! Addresses and credentials of the store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,16 +17,16 @@ pub struct StoreConfig {
     pub key_file: Option<PathBuf>,
 }
 
-/// A configuration that can't be used.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No member.
+    /// No member is given.
     #[error("--etcd-servers must name at least one member")]
     NoServers,
     /// Not a URL.
     #[error("--etcd-servers: {url:?} is not a URL of the form http://HOST:PORT or https://HOST:PORT")]
     BadUrl {
-        /// What was given.
+        /// The given text.
         url: String,
     },
     /// A file that can't be read.
@@ -34,22 +34,22 @@ pub enum ConfigError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A file without a certificate or key.
     #[error("the store's TLS files can't be used: {0}")]
     Pem(#[from] base_tls::TlsError),
-    /// Only one of certificate and key.
+    /// Only one of certificate and key is given.
     #[error("--etcd-certfile and --etcd-keyfile belong together: give both or none")]
     HalfPair,
-    /// A certificate or key that is refused.
+    /// The TLS configuration is rejected.
     #[error("the store's TLS files can't be used: {0}")]
     Tls(tonic::transport::Error),
 }
 
 impl StoreConfig {
-    /// A channel that connects when first used and again whenever needed.
+    /// Creates a channel that connects on first use and reconnects as needed.
     pub(crate) fn channel(&self) -> Result<Channel, ConfigError> {
         let tls = self.tls()?;
         let endpoints = self.servers.iter().map(|url| endpoint(url, tls.clone())).collect::<Result<Vec<_>, _>>()?;

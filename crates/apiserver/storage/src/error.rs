@@ -1,29 +1,29 @@
-//! What can go wrong between the server and its store.
+//! Errors of the store.
 
 use crate::Stored;
 
 /// A failed operation on the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A create found the key taken.
+    /// The key of a create already exists.
     #[error("the key exists")]
     Exists,
-    /// A compare failed; what is there now.
+    /// A compare failed; holds the current value.
     #[error("the key has another revision")]
     Conflict(Option<Stored>),
-    /// The revision is compacted away.
+    /// The revision is compacted.
     #[error("revision is compacted")]
     Compacted,
     /// The revision does not exist yet.
     #[error("revision is in the future")]
     FutureRevision,
-    /// The value is larger than the store takes.
+    /// The value exceeds the store's limit.
     #[error("request is too large")]
     TooLarge,
     /// The store can't be reached or has no leader; the outcome of a write is unknown.
     #[error("the store can't be reached: {0}")]
     Unavailable(String),
-    /// The store answered with something else.
+    /// Any other error of the store.
     #[error("the store failed: {0}")]
     Failed(String),
 }

@@ -1,6 +1,7 @@
-//! Leases for keys that go by themselves (events).
+//! Leases of keys that expire (events).
 //!
-//! One lease serves all keys of about the same age, as upstream does it: a lease a key would cost more than the keys.
+//! One etcd lease serves all keys of about the same age, as upstream does: one lease per key would cost more than the
+//! keys.
 
 use crate::StoreError;
 use crate::client::deadline;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tonic::transport::Channel;
 
-/// Keys that share a lease before the next one is made.
+/// Number of keys that share a lease.
 const KEYS_PER_LEASE: u32 = 1000;
 
 struct Lease {
@@ -29,7 +30,7 @@ impl Leases {
         Leases { channel, by_ttl: Mutex::default() }
     }
 
-    /// A lease that lives for at least `ttl` seconds from now, and at most a twentieth (one minute) longer.
+    /// Returns a lease that lives for at least `ttl` seconds from now, and at most a twentieth (one minute) longer.
     pub(crate) async fn of(&self, ttl: i64) -> Result<i64, StoreError> {
         let mut by_ttl = self.by_ttl.lock().await;
         let now = Instant::now();

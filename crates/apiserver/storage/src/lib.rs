@@ -1,8 +1,9 @@
-//! The store as the API server uses it: an etcd v3 client with optimistic transactions, one watch, and leases.
+//! The API server's client of the store: etcd v3 with optimistic transactions, one watch, and leases.
 //!
-//! Invariants: a revision is always the store's; every write compares a mod revision; nothing here knows Kubernetes
-//! objects, only keys and bytes. Retrying a write whose outcome is unknown was rejected: the caller gets an error and
-//! reads again.
+//! Invariants: a revision is always the store's; every write compares a mod revision; this crate knows keys and
+//! bytes, not Kubernetes objects.
+//!
+//! Rejected: retrying a write whose outcome is unknown. The caller gets an error and reads again.
 
 mod client;
 mod compact;

@@ -1,6 +1,6 @@
-//! The store's current revision, with one read for all who ask at the same time.
+//! The store's current revision, with one read for all concurrent callers.
 //!
-//! Invariant: a caller gets the result of a read that started after its call. A reader that is under way was started
+//! Invariant: a caller gets the result of a read that started after its call. A read that is already running started
 //! too early, so callers wait for the next one and share it.
 
 use crate::StoreError;
@@ -15,13 +15,13 @@ use tonic::transport::Channel;
 
 type Reading = Shared<BoxFuture<'static, Result<i64, String>>>;
 
-/// A reading, and whether it has left its queue.
+/// A reading, and whether it has started.
 type Queued = (Reading, Arc<Mutex<bool>>);
 
 #[derive(Clone)]
 pub(crate) struct ReadIndex {
     channel: Channel,
-    /// The last reading that was made; it may have ended.
+    /// The newest reading; it may have ended.
     last: Arc<Mutex<Option<Queued>>>,
 }
 
@@ -35,7 +35,7 @@ impl ReadIndex {
         reading.await.map_err(StoreError::Unavailable)
     }
 
-    /// Joins the reading that waits for its turn, or queues a new one behind the reading that is under way.
+    /// Joins the queued reading, or queues a new one behind the running one.
     fn join(&self) -> Reading {
         let mut last = self.last.lock();
         if let Some((reading, started)) = &*last
@@ -56,7 +56,7 @@ async fn read(channel: Channel, before: Option<Reading>, started: Arc<Mutex<bool
         let _ = before.await;
     }
     *started.lock() = true;
-    // A key that nobody writes: the answer is empty, its header has the revision.
+    // A key that is never written: the response is empty, its header has the revision.
     let request = pb::RangeRequest { key: Bytes::from_static(b"\0none"), count_only: true, ..Default::default() };
     let mut kv = pb::kv_client::KvClient::new(channel);
     let response = deadline(kv.range(request)).await.map_err(|e| e.to_string())?;

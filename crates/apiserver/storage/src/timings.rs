@@ -1,11 +1,11 @@
-//! How long operations take, by name: what a metrics page shows of them.
+//! Durations of operations, by name, for the metrics page.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Upstream's bounds for requests to the store, in seconds.
+/// Upstream's buckets of store requests, in seconds.
 const STORE: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
@@ -15,7 +15,7 @@ const STORE: &[f64] = &[
 #[derive(Clone, Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// Values in each bucket alone.
+    /// Values in each bucket, not cumulative.
     counts: Vec<u64>,
     count: u64,
     sum: f64,

@@ -1,8 +1,8 @@
-//! The one watch on everything under a prefix, as a feed of changes that survives lost connections.
+//! The watch on everything under a prefix, as a feed of changes that survives lost connections.
 //!
-//! Invariants: changes arrive in the order of revisions, those of one revision together; after a lost connection the
-//! feed goes on after the last revision it delivered, or says that history is gone and ends. One watch for all
-//! resources (instead of one each) gives every cache the same revision; see docs/adr.
+//! Invariants: changes arrive in revision order, those of one revision together. After a lost connection the feed
+//! resumes after the last revision it delivered, or reports that this revision is compacted and ends. One watch for
+//! all resources (instead of one each) gives every cache the same revision; see docs/adr.
 
 use crate::client::{bytes_of, prefix_end};
 use crate::{Store, StoreError, Stored};
@@ -21,30 +21,30 @@ const LAST_BACKOFF: Duration = Duration::from_secs(5);
 pub enum Change {
     /// Written.
     Put(Stored),
-    /// Removed at that revision; the value is empty.
+    /// Deleted at that revision; the value is empty.
     Delete(Stored),
 }
 
-/// What the feed delivers.
+/// An item of the feed.
 #[derive(Debug)]
 pub enum WatchItem {
-    /// Changes up to a revision; no change of that revision follows.
+    /// Changes up to a revision; no further change of that revision follows.
     Changes(Vec<Change>, i64),
-    /// Nothing changed up to this revision.
+    /// No change up to this revision.
     Progress(i64),
-    /// The connection is lost; the feed tries again by itself.
+    /// The connection is lost; the feed reconnects by itself.
     Lost(String),
     /// The connection is back.
     Restored,
-    /// History is gone: read everything again. Nothing follows.
+    /// The revision is compacted: list everything again. Nothing follows.
     Compacted,
 }
 
-/// The receiving end of a watch, and the means to ask for progress.
+/// The receiving end of a watch, and a channel to request progress.
 pub struct Feed {
     /// Items in order.
     pub items: mpsc::Receiver<WatchItem>,
-    /// Send to be told the present revision soon.
+    /// Requests a progress notification.
     pub ask_progress: mpsc::Sender<()>,
 }
 
@@ -113,7 +113,7 @@ impl Watch {
             fragment: true,
             ..Default::default()
         };
-        // The channel is new and has room.
+        // Can't fail: the channel is new and has room.
         let _ = requests.try_send(request(pb::watch_request::RequestUnion::CreateRequest(create)));
         let mut client =
             pb::watch_client::WatchClient::new(self.store.channel.clone()).max_decoding_message_size(usize::MAX);
@@ -158,7 +158,7 @@ impl Watch {
             return self.deliver(WatchItem::Restored).await;
         }
         if response.events.is_empty() && self.pending.is_empty() {
-            // A progress answer: every event up to this revision was delivered.
+            // A progress notification: every event up to this revision was delivered.
             self.after = self.after.max(revision);
             return self.deliver(WatchItem::Progress(revision)).await;
         }
@@ -167,7 +167,7 @@ impl Watch {
             return None;
         }
         let changes = std::mem::take(&mut self.pending);
-        // The header may be ahead of events that are still to come; the last event is not.
+        // The header's revision may be ahead of events that are still to come; the last event's is not.
         let last = changes.iter().map(revision_of).max().unwrap_or(revision);
         self.after = self.after.max(last);
         self.deliver(WatchItem::Changes(changes, last)).await
