@@ -1,20 +1,20 @@
-//! The WebSocket handshake: which protocol is spoken, and the answer that says so (RFC 6455, section 4).
+//! The WebSocket handshake: protocol selection and response (RFC 6455, section 4).
 
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// What a client wants to speak over its WebSocket.
+/// The protocol of a client's WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// Messages of numbered channels that can be ended one by one.
+    /// Messages of numbered channels that can be closed one by one.
     Channels,
     /// The bytes of a SPDY connection for port-forwarding.
     Tunnel,
 }
 
 impl Protocol {
-    /// The WebSocket subprotocol.
+    /// Returns the WebSocket subprotocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -23,7 +23,7 @@ impl Protocol {
         }
     }
 
-    /// The value of `X-Stream-Protocol-Version` towards the kubelet.
+    /// Returns the value of `X-Stream-Protocol-Version` for the kubelet.
     #[must_use]
     pub fn upstream(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Protocol {
     }
 }
 
-/// How the bytes of one stream are put into messages for a client that only reads.
+/// The encoding of one stream for a client that only reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// Binary messages; no subprotocol was offered.
@@ -45,7 +45,7 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// The WebSocket subprotocol, if there is one.
+    /// Returns the WebSocket subprotocol, if any.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
@@ -56,8 +56,8 @@ impl Reader {
     }
 }
 
-/// The form in which a WebSocket's client wants to read a stream; nothing if this is no WebSocket, or one that offers
-/// other subprotocols only.
+/// Returns the encoding that a WebSocket's client requests for a stream; None if this is no WebSocket, or one that
+/// offers only other subprotocols.
 #[must_use]
 pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
     let offered = offered(headers)?;
@@ -68,7 +68,7 @@ pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
     offered.iter().find_map(known)
 }
 
-/// The subprotocols that a WebSocket's client offers, in its order; nothing if this is no WebSocket.
+/// Returns the subprotocols that a WebSocket's client offers, in its order; None if this is no WebSocket.
 fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
     let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
     if !upgrade.eq_ignore_ascii_case("websocket") {
@@ -78,14 +78,14 @@ fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
     Some(values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty()).collect())
 }
 
-/// The protocol of a WebSocket request that is translated here; nothing for those that kubelets speak themselves.
+/// Returns the protocol of a WebSocket request that must be translated; None for those that kubelets support.
 #[must_use]
 pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
     let offered = offered(headers)?;
     [Protocol::Channels, Protocol::Tunnel].into_iter().find(|protocol| offered.contains(&protocol.name()))
 }
 
-/// Status and headers of the answer that accepts the WebSocket; nothing when the request lacks its key.
+/// Returns status and headers of the response that accepts the WebSocket; None if the request lacks its key.
 #[must_use]
 pub fn accept(headers: &HeaderMap, protocol: Option<&'static str>) -> Option<(StatusCode, HeaderMap)> {
     let key = derive_accept_key(headers.get(SEC_WEBSOCKET_KEY)?.as_bytes());

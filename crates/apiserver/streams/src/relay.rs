@@ -1,4 +1,4 @@
-//! Carrying what is said from one side to the other.
+//! Relays streams from one side to the other.
 
 mod channels;
 mod reader;
@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-/// Longest message of a client. Go's programs write 32 KiB at once, others all that they have.
+/// Maximum size of a client's message in bytes. Go programs write 32 KiB at once, others all their data.
 const MESSAGE: usize = 16 << 20;
 
-/// The streams that the client asked for.
+/// The streams that the client requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Streams {
     /// Standard input.
@@ -23,7 +23,7 @@ pub struct Streams {
     pub stdout: bool,
     /// Standard error; with a terminal it goes to standard output.
     pub stderr: bool,
-    /// A terminal, whose size can change.
+    /// A terminal; the client may resize it.
     pub tty: bool,
 }
 
@@ -40,7 +40,7 @@ where
         Protocol::Tunnel => tunnel::relay(client, upstream).await,
     };
     if let Err(error) = ended {
-        // Either end may break off at any time; there is nobody left to tell.
+        // Either side may close at any time; there is no receiver for the error.
         tracing::debug!(error, "a stream broke off");
     }
 }

@@ -1,8 +1,8 @@
-//! As much of SPDY/3.1 as a client of a kubelet needs: open streams, send and receive data, end streams.
+//! The part of SPDY/3.1 that a client of a kubelet needs: open streams, send and receive data, close streams.
 //!
-//! Source: the SPDY/3.1 draft of 2013. Kubelets and runtimes do no flow control, so window updates are neither sent nor
-//! heeded; the headers of answers say nothing that is needed, so they are not unpacked. Every frame that is not understood
-//! is passed over, a frame that can't be one ends the connection.
+//! Source: the SPDY/3.1 draft of 2013. Kubelets and runtimes do no flow control, so window updates are neither sent
+//! nor obeyed; response headers contain nothing needed, so they are not decompressed. Unknown frames are ignored; an
+//! invalid frame closes the connection.
 
 mod decode;
 mod encode;
@@ -19,7 +19,7 @@ const FIN: u8 = 1;
 const CONTROL: u32 = 1 << 31;
 const HEAD: usize = 8;
 
-/// A connection that does not speak SPDY.
+/// An error of the SPDY connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpdyError {
     /// Reading failed.
@@ -28,7 +28,7 @@ pub(crate) enum SpdyError {
     /// A control frame of another version.
     #[error("a frame of SPDY version {0}")]
     Version(u16),
-    /// A control frame that is longer than any that makes sense.
+    /// A control frame longer than the limit.
     #[error("a control frame of {0} bytes")]
     Length(usize),
 }
@@ -95,7 +95,7 @@ mod tests {
         for wire in [&b"\x80\x02\x00\x01\x00\x00\x00\x00"[..], b"\x80\x03\x00\x01\x00\xff\xff\xff"] {
             assert!(Decoder::default().decode(&mut BytesMut::from(wire)).is_err());
         }
-        // Bytes of HTTP look like data for a stream that nobody opened: passed over by who looks up the stream.
+        // Bytes of HTTP look like data of an unknown stream, which the caller ignores.
         assert!(Decoder::default().decode(&mut BytesMut::from(&b"HTTP/1.1 400 Bad"[..])).is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! Channels of `v5.channel.k8s.io` to the streams of a SPDY connection.
+//! Relays channels of `v5.channel.k8s.io` to the streams of a SPDY connection.
 
 use super::Streams;
 use crate::spdy::{Decoder, Encoder, Frame};
@@ -18,17 +18,17 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// Instead of a channel: the channel in the second byte ends.
+/// Marks a close: the channel in the second byte is closed.
 const END: u8 = 255;
 
-/// One stream under its two names.
+/// A stream with its channel number and its SPDY id.
 #[derive(Clone, Copy)]
 struct Pair {
     channel: u8,
     id: u32,
 }
 
-/// The streams that are opened, in the order that kubelets' clients keep.
+/// Returns the streams to open, in the order that kubelets expect.
 fn pairs(wanted: Streams) -> Vec<(Pair, &'static str)> {
     let all = [
         (ERROR, "error", true),
@@ -56,7 +56,7 @@ where
     }
     writer.write_all(&out).await.map_err(|e| e.to_string())?;
     let pairs: Vec<Pair> = opened.into_iter().map(|(pair, _)| pair).collect();
-    // Answers to pings: few, and written by the one who writes.
+    // Replies to pings: few, and sent by the task that owns the writer.
     let (pings, pinged) = mpsc::channel(8);
     tokio::select! {
         ended = down(FramedRead::new(reader, Decoder::default()), sink, pairs.clone(), pings) => ended,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// From the client to the kubelet, until the client ends.
+/// Relays from the client to the kubelet, until the client closes.
 async fn up<C, U>(
     mut client: SplitStream<WebSocketStream<C>>,
     mut upstream: WriteHalf<U>,
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// What a message is for the kubelet. One for a channel that is not the client's to write is passed over.
+/// Translates a client's message. Messages for channels that the client may not write are ignored.
 fn passed_on(out: &mut BytesMut, pairs: &[Pair], message: &[u8]) {
     let (channel, bytes, last) = match message {
         [END, channel, ..] => (*channel, &[][..], true),
@@ -103,7 +103,7 @@ fn passed_on(out: &mut BytesMut, pairs: &[Pair], message: &[u8]) {
     }
 }
 
-/// From the kubelet to the client, until all that can be said was said.
+/// Relays from the kubelet to the client, until all data is delivered.
 async fn down<C, U>(
     mut upstream: FramedRead<ReadHalf<U>, Decoder>,
     mut client: SplitSink<WebSocketStream<C>, Message>,
@@ -115,7 +115,7 @@ where
     U: AsyncRead,
 {
     let mut open: Vec<Pair> = pairs.into_iter().filter(|p| matches!(p.channel, STDOUT | STDERR | ERROR)).collect();
-    // An empty message tells the client that the connection stands.
+    // An empty message notifies the client that the connection is established.
     let first = open.iter().map(|pair| pair.channel).min().unwrap_or(ERROR);
     send(&mut client, first, &[]).await?;
     while !open.is_empty() {
@@ -130,7 +130,7 @@ where
                 }
             }
             Some(Ok(Frame::Reset { stream })) => open.retain(|pair| pair.id != stream),
-            // A full queue of pings is a kubelet that does not wait for answers.
+            // The queue of pings is full only if the kubelet does not wait for replies, so dropping one is fine.
             Some(Ok(Frame::Ping { id })) => drop(pings.try_send(id)),
             Some(Ok(Frame::Other)) => {}
             Some(Err(error)) => return Err(error.to_string()),

@@ -1,4 +1,4 @@
-//! One stream to a client that only reads: `binary.k8s.io` and `base64.binary.k8s.io`.
+//! Relays one stream to a client that only reads: `binary.k8s.io` and `base64.binary.k8s.io`.
 
 use crate::protocol::Reader;
 use base64::Engine;
@@ -10,7 +10,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// Longest message of a client, which has nothing to send.
+/// Maximum size of a client's message in bytes; such a client has nothing to send.
 const MESSAGE: usize = 4 * 1024;
 
 /// Sends a stream over a client's connection, upgraded to a WebSocket, until the stream ends or the client closes.
@@ -26,7 +26,7 @@ where
         Reader::Plain | Reader::Binary => Message::Binary(bytes),
     };
     let sending = async {
-        // An empty message tells the client that the connection stands.
+        // An empty message notifies the client that the connection is established.
         sink.send(message(Bytes::new())).await?;
         while let Some(Ok(bytes)) = stream.next().await {
             if !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Bytes in messages to bytes.
+//! Relays the bytes of messages as a plain byte stream.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};

@@ -1,38 +1,38 @@
-//! Frames that arrive.
+//! Decodes received frames.
 
 use super::{CONTROL, FIN, HEAD, PING, RST_STREAM, SYN_REPLY, SpdyError, VERSION};
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Longest control frame; those of a kubelet have some dozen bytes.
+/// Maximum length of a control frame in bytes; those of a kubelet have a few dozen.
 const LONGEST: usize = 64 * 1024;
 
-/// What arrived.
+/// A received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Bytes of a stream, as many as were there; `last` ends it.
+    /// Bytes of a stream, as many as have arrived; `last` closes it.
     Data {
         /// The stream.
         stream: u32,
         /// The bytes.
         bytes: Bytes,
-        /// Whether the stream ends.
+        /// The stream is closed.
         last: bool,
     },
-    /// A stream was broken off.
+    /// A stream was aborted.
     Reset {
         /// The stream.
         stream: u32,
     },
-    /// To be answered.
+    /// A ping, which must be answered.
     Ping {
-        /// What the answer repeats.
+        /// The id that the reply repeats.
         id: u32,
     },
-    /// Something of no consequence here.
+    /// A frame without effect here.
     Other,
 }
 
-/// Reads frames; data are handed on piece by piece, so that a frame's length (up to 16 MiB) costs no memory.
+/// Decodes frames; returns data in chunks, so that a frame's length (up to 16 MiB) costs no memory.
 #[derive(Default)]
 pub(crate) struct Decoder {
     data: Option<Data>,

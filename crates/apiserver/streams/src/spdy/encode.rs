@@ -1,20 +1,20 @@
-//! Frames to be sent.
+//! Encodes frames.
 
 use super::{CONTROL, FIN, HEAD, PING, SYN_STREAM, VERSION};
 use bytes::{BufMut, BytesMut};
 use flate2::{Compress, Compression, FlushCompress};
 
-/// Data of one frame; bounds what waits in a buffer.
+/// Maximum size of a data frame in bytes; bounds the buffer.
 const CHUNK: usize = 64 * 1024;
 
-/// Writes frames. The headers of all streams are one compressed stream, hence the state.
+/// Encodes frames. The headers of all streams are one compressed stream, hence the state.
 pub(crate) struct Encoder {
     headers: Compress,
 }
 
 impl Default for Encoder {
     fn default() -> Self {
-        // The preset dictionary of the draft is an offer that readers don't insist on.
+        // The draft's preset dictionary is optional for the sender: readers accept headers without it.
         Self { headers: Compress::new(Compression::fast(), true) }
     }
 }
@@ -23,7 +23,7 @@ impl Encoder {
     /// Opens the stream `id` (odd, growing) with its one header.
     ///
     /// # Errors
-    /// The compressor refuses, which it has no reason to.
+    /// The compressor fails, which is not expected.
     pub(crate) fn open(&mut self, out: &mut BytesMut, id: u32, kind: &str) -> std::io::Result<()> {
         let mut block = BytesMut::new();
         block.put_u32(1);
@@ -41,7 +41,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Sends bytes on a stream, and with `last` its end.
+    /// Sends bytes on a stream, and with `last` closes it.
     pub(crate) fn data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
         let mut chunks = bytes.chunks(CHUNK).peekable();
         if chunks.peek().is_none() {
@@ -52,7 +52,7 @@ impl Encoder {
         }
     }
 
-    /// Answers a ping.
+    /// Replies to a ping.
     pub(crate) fn pong(out: &mut BytesMut, id: u32) {
         control(out, PING, 4);
         out.put_u32(id);
