@@ -1,4 +1,4 @@
-//! Every live namespace has its `default` ServiceAccount.
+//! Creates the ServiceAccount `default` in every active namespace.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -9,7 +9,7 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
 const NAME: &str = "default";
 
-/// Decides for one namespace.
+/// Returns the actions for one namespace.
 pub fn reconcile(namespace: &Namespace, existing: Option<&ServiceAccount>) -> Vec<Action> {
     if namespace.deleting() || existing.is_some() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! ClusterRoles whose rules are those of other roles, chosen by label.
+//! Aggregated ClusterRoles: their rules are the union of the rules of other roles, selected by label.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, same};
 
-/// Decides the rules of one aggregated role.
+/// Returns the actions for one aggregated role.
 pub fn reconcile(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Action> {
     let Some(aggregation) = &role.aggregation_rule else { return Vec::new() };
     let mut sources: Vec<&Arc<ClusterRole>> = Vec::new();

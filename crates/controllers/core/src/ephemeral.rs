@@ -1,4 +1,4 @@
-//! Claims of pods' ephemeral volumes: made for the pod, owned by it, gone with it.
+//! Claims of pods' ephemeral volumes: created for the pod and owned by it, so that they are deleted with it.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use client::Event;
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Write, controller_ref, pods, reference};
 
-/// Decides for one pod; `claim` looks up a claim of its namespace.
+/// Returns the actions for one pod; `claim` reports whether its namespace has a claim of that name.
 pub fn reconcile(pod: &Pod, claim: &dyn Fn(&str) -> bool) -> Vec<Action> {
     if pod.deleting() || pods::is_terminal(pod) {
         return Vec::new();

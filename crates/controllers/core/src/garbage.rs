@@ -1,9 +1,9 @@
-//! Garbage collection: what has lost its last owner is deleted.
+//! Garbage collection: deletes objects whose last owner was deleted.
 //!
-//! A graph of owners and dependents is fed by metadata watches of every kind that can be deleted.
-//! The graph only says what to look at: before anything is deleted the object and its owners are read
-//! from the API server, and the deletion carries their UID and version. Orphaning is done for all
-//! dependents before the owner is let go.
+//! A graph of owners and dependents is fed by metadata watches of every kind that can be deleted. The graph only
+//! selects candidates: before a deletion the object and its owners are read from the API server, and the deletion
+//! carries their UID and version. Orphaning removes the owner reference from all dependents before the owner's
+//! finalizer is removed.
 
 mod absent;
 mod collect;
@@ -25,10 +25,10 @@ use crate::quota::Deletions;
 pub use absent::RecentlyAbsent;
 pub use graph::{Graph, Node, Step};
 
-/// Kinds that are not worth collecting: they expire by themselves.
+/// Kinds that are not collected, because they expire.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
-/// What the collector's parts share.
+/// State shared by the collector's parts.
 pub struct Shared {
     graph: Mutex<Graph>,
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
@@ -43,14 +43,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Queues what the graph says must be looked at.
+    /// Queues the steps that the graph returned.
     fn enqueue(&self, steps: Vec<Step>) {
         for step in steps {
             self.queue.add(step.key());
         }
     }
 
-    /// The resource of an owner reference's kind, if it is served.
+    /// Returns the resource of an owner reference's kind, if it is served.
     fn kind(&self, group: &str, kind: &str) -> Option<ApiResource> {
         self.kinds.lock().get(&(group.to_owned(), kind.to_owned())).cloned()
     }
@@ -68,7 +68,7 @@ struct Collector {
     shared: Arc<Shared>,
 }
 
-/// Sets up the garbage collector; its watches end with `stop` and tell `deletions` what is gone.
+/// Sets up the garbage collector; its watches end with `stop` and report deletions to `deletions`.
 pub fn garbage_collector(setup: &mut Setup, workers: usize, stop: &CancellationToken, deletions: &Deletions) {
     let queue = Queue::new();
     let shared = Arc::new(Shared {
@@ -92,7 +92,7 @@ impl Drive for Collector {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
         let Some(step) = Step::parse(key) else { return Ok(Vec::new()) };
         if !self.shared.synced.load(Ordering::Acquire) {
-            // Half a graph would orphan or release without some of the dependents.
+            // With an incomplete graph, orphaning and foreground deletion would miss dependents.
             return Ok(vec![Action::Requeue(Duration::from_millis(500))]);
         }
         let node = self.shared.graph.lock().node(step.uid()).cloned();

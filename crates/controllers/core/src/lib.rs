@@ -1,4 +1,5 @@
-//! Controllers of the cluster's own order: namespaces, accounts, ownership, quotas, claims.
+//! Controllers of cluster-wide objects: namespaces, service accounts, garbage collection, quotas, certificates,
+//! volumes.
 
 pub mod accounts;
 pub mod aggregation;

@@ -1,8 +1,8 @@
-//! Deletion of namespaces: contents first, pods before everything they use, then the namespace.
+//! Deletion of namespaces: the content first, pods before everything they use, then the namespace.
 //!
-//! What the server offers is asked of its discovery at the time, so that kinds nobody knew at build
-//! time go too. What remains is named in the namespace's conditions. The namespace is let go only
-//! when every kind could be read and is empty.
+//! The kinds come from the server's discovery at the time of the deletion, so that kinds unknown at build time are
+//! deleted too. Remaining objects are listed in the namespace's conditions. The finalizer is removed only when every
+//! kind was read and is empty.
 
 mod conditions;
 mod content;
@@ -20,11 +20,11 @@ use crate::quota::Deletions;
 use content::Content;
 
 const FINALIZER: &str = "kubernetes";
-/// When to look again though nothing was heard: foreign finalizers may take their time.
+/// Requeue delay while foreign finalizers hold the content.
 const HELD: Duration = Duration::from_secs(15);
-/// The same while objects are on their way out.
+/// Requeue delay while objects are being deleted.
 const GOING: Duration = Duration::from_secs(1);
-/// Deletions that come together are looked at together.
+/// Delay by which concurrent deletions are batched.
 const GATHER: Duration = Duration::from_millis(200);
 
 struct Namespaces {
@@ -32,7 +32,7 @@ struct Namespaces {
     client: Client,
 }
 
-/// Sets up the namespace controller; `deletions` wake it besides the namespaces' own changes.
+/// Sets up the namespace controller; `deletions` enqueue a namespace in addition to its own changes.
 pub fn namespaces(setup: &mut Setup, workers: usize, deletions: &Deletions) {
     let queue = Queue::new();
     let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
@@ -87,7 +87,7 @@ fn wait(content: &Content) -> Duration {
     if content.finalizers.is_empty() { GOING } else { HELD }
 }
 
-/// Takes away our finalizer; foreign ones stay.
+/// Removes this controller's finalizer; foreign ones stay.
 async fn finalize(client: &Client, mut namespace: Namespace) -> Result<(), Error> {
     let path = format!("/api/v1/namespaces/{}/finalize", namespace.name());
     if let Some(spec) = &mut namespace.spec {

@@ -11,10 +11,10 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Object, Queue, Setup, pod
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 const CLASS: &str = "kubernetes.io/vac-protection";
-/// The index of claims and volumes by the attribute classes that they name.
+/// Index of claims and volumes by the attribute classes that they name.
 const BY_CLASS: &str = "attributes-class";
 
-/// Adds or removes a finalizer; `used` holds the object back.
+/// Adds or removes a finalizer; the object keeps it while `used`.
 pub fn reconcile<K: Object>(object: &K, finalizer: &str, used: bool) -> Vec<Action> {
     let mut fresh = object.clone();
     let held = object.has_finalizer(finalizer);
@@ -27,7 +27,7 @@ pub fn reconcile<K: Object>(object: &K, finalizer: &str, used: bool) -> Vec<Acti
     vec![Action::update(&fresh).ignore_absent()]
 }
 
-/// The claims a pod uses, as keys.
+/// Returns the keys of the claims that a pod uses.
 fn claims(pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let names = volumes.filter_map(|v| {
@@ -85,7 +85,7 @@ impl Decide for Volumes {
     }
 }
 
-/// The attribute classes that a claim has, had or is to have.
+/// Returns the attribute classes of a claim: current, previous and desired.
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let status = claim.status.as_ref();
     let names = [
@@ -104,7 +104,7 @@ fn class_of_volume(volume: &PersistentVolume) -> Vec<String> {
     name.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
-/// Queues the classes that an object no longer names.
+/// Enqueues the classes that an object no longer names.
 fn released<K: Object>(
     queue: &Queue,
     classes: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,

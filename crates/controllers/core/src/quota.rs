@@ -1,7 +1,7 @@
-//! Usage of ResourceQuotas, counted anew when something has gone.
+//! Usage of ResourceQuotas, recounted after objects are deleted.
 //!
-//! Admission counts what is created, together with the creation. This controller counts down: after
-//! deletions, when pods end, and when a quota itself changes.
+//! Admission adds the usage of a created object with the write. This controller reduces usage: after deletions, when
+//! pods terminate, and when a quota itself changes.
 
 mod usage;
 
@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use controllers_runtime::discovery;
 use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, pods};
 
-/// Hears of every deletion that the garbage collector's watches see: group, plural, namespace.
+/// Callbacks for every deletion that the garbage collector's watches see: group, plural, namespace.
 #[derive(Clone, Default)]
 pub struct Deletions {
     listeners: Arc<RwLock<Vec<Listener>>>,
@@ -32,12 +32,12 @@ impl std::fmt::Debug for Deletions {
 }
 
 impl Deletions {
-    /// Adds a listener.
+    /// Registers a callback.
     pub fn listen(&self, listener: impl Fn(&str, &str, &str) + Send + Sync + 'static) {
         self.listeners.write().push(Box::new(listener));
     }
 
-    /// Tells all listeners.
+    /// Calls all callbacks.
     pub fn tell(&self, group: &str, plural: &str, namespace: &str) {
         self.listeners.read().iter().for_each(|l| l(group, plural, namespace));
     }
@@ -95,7 +95,7 @@ pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) 
     setup.drive("resourcequota-controller", workers, queue, Quotas { quotas, pods, services, claims, client });
 }
 
-/// Whether the status lacks a limit or a count.
+/// Returns whether the status lacks a limit or a count.
 fn incomplete(quota: &ResourceQuota) -> bool {
     let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
     let status = quota.status.clone().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Drive for Quotas {
 }
 
 impl Quotas {
-    /// How many objects there are of each plain or `count/` resource; a name that counts nothing is left out.
+    /// Counts the objects of each plain or `count/` resource; omits names that count no objects.
     async fn counts(&self, namespace: &str, names: Vec<String>) -> Result<Vec<(String, Amount)>, Error> {
         let names: Vec<_> = names.into_iter().filter(|name| usage::counted(name).is_some()).collect();
         if names.is_empty() {

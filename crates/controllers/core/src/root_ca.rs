@@ -1,4 +1,4 @@
-//! Every live namespace has the cluster's CA in the ConfigMap `kube-root-ca.crt`.
+//! Publishes the cluster's CA in the ConfigMap `kube-root-ca.crt` of every active namespace.
 
 use client::ListParams;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ const NOTE: &str = "kubernetes.io/description";
 const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
      internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
-/// Decides for one namespace.
+/// Returns the actions for one namespace.
 pub fn reconcile(namespace: &Namespace, ca: &str, existing: Option<&ConfigMap>) -> Vec<Action> {
     if namespace.deleting() {
         return Vec::new();

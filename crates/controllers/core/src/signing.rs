@@ -1,4 +1,4 @@
-//! Certificate requests: approval of kubelets' own, signing of what is approved, removal of what is old.
+//! Certificate signing requests: approves those of kubelets, signs approved ones, and deletes old ones.
 
 mod ca;
 mod usages;
@@ -22,17 +22,17 @@ use controllers_runtime::{
 
 pub use ca::{Ca, CaError};
 
-/// A built-in signer.
+/// Signer of client certificates.
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-/// A built-in signer.
+/// Signer of kubelets' client certificates.
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// A built-in signer.
+/// Signer of kubelets' serving certificates.
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// A built-in signer.
+/// Signer of requests of the old API version.
 pub const LEGACY: &str = "kubernetes.io/legacy-unknown";
-/// How long approved, denied or failed requests are kept.
+/// Seconds for which approved, denied or failed requests are kept.
 const DECIDED_FOR: i64 = 3600;
-/// How long requests wait for somebody to decide.
+/// Seconds for which undecided requests are kept.
 const PENDING_FOR: i64 = 24 * 3600;
 
 fn has(csr: &Csr, kind: &str) -> bool {
@@ -44,7 +44,7 @@ fn signed(csr: &Csr) -> bool {
     csr.status.as_ref().and_then(|s| s.certificate.as_ref()).is_some_and(|c| !c.0.is_empty())
 }
 
-/// The usages that a request asks for.
+/// Returns the usages of a request.
 fn list_usages(csr: &Csr) -> Vec<&str> {
     csr.spec.usages.iter().flatten().map(String::as_str).collect()
 }
@@ -124,7 +124,7 @@ impl Approving {
     }
 }
 
-/// The CA of each signer that this process is.
+/// CA of each signer that this process serves.
 pub type Authorities = BTreeMap<&'static str, Ca>;
 
 struct Signing {
@@ -168,7 +168,7 @@ struct Cleaning {
     requests: Cache<Csr>,
 }
 
-/// Sets up the removal of old requests.
+/// Sets up the deletion of old requests.
 pub fn cleaning(setup: &mut Setup) {
     let queue = Queue::new();
     let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();

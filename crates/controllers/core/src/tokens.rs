@@ -1,4 +1,4 @@
-//! Token Secrets: filled in for the ServiceAccount they name, removed with it.
+//! Token Secrets: filled in for the ServiceAccount they name, deleted with it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// Reads an RSA or P-256 private key in PEM.
+    /// Loads an RSA or P-256 private key in PEM.
     ///
     /// # Errors
     /// The text is neither.
@@ -54,7 +54,7 @@ impl TokenKey {
     }
 }
 
-/// Decides about one token Secret.
+/// Returns the actions for one token Secret.
 pub fn reconcile(secret: &Secret, account: Option<&ServiceAccount>, key: &TokenKey, ca: Option<&str>) -> Vec<Action> {
     if secret.deleting() {
         return Vec::new();
@@ -84,7 +84,8 @@ struct Tokens {
     ca: Option<String>,
 }
 
-/// Sets up the token controller; it writes as the process itself.
+/// Sets up the token controller; it writes with the process's own identity, because the other controllers' identities
+/// depend on it.
 pub fn account_tokens(setup: &mut Setup, key: TokenKey, ca: Option<String>, workers: usize) {
     let queue = Queue::new();
     let only = ListParams::default().fields(format!("type={TYPE}"));
@@ -113,7 +114,7 @@ impl Drive for Tokens {
         let cached = self.accounts.named(secret.namespace(), name).filter(|a| is_for(&secret, a));
         let account = match cached {
             Some(account) => Some(account),
-            // The watches of Secrets and ServiceAccounts are not ordered: one request may have made both.
+            // The watches of Secrets and ServiceAccounts are not ordered: one request may have created both.
             None => read_live(executor, secret.namespace(), name).await?,
         };
         Ok(reconcile(&secret, account.as_deref(), &self.key, self.ca.as_deref()))
@@ -125,7 +126,7 @@ async fn read_live(executor: &Executor, namespace: &str, name: &str) -> Result<O
     Ok(client.namespaced::<ServiceAccount>(namespace).get_opt(name).await?.map(Arc::new))
 }
 
-/// Whether the Secret is meant for this account and not for an earlier one of its name.
+/// Returns whether the Secret belongs to this account and not to a deleted one of the same name.
 fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
     secret.annotation(UID).is_none_or(|uid| uid.is_empty() || uid == account.uid())
 }

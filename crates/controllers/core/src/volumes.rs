@@ -1,7 +1,7 @@
-//! Binding of claims to volumes that somebody made: the smallest that fits.
+//! Binds claims to existing volumes: the smallest that fits.
 //!
-//! A binding is written on the volume first, then on the claim: a volume that names a claim is taken,
-//! whatever becomes of the second write. Dynamic provisioning is left to external provisioners.
+//! A binding is written on the volume first, then on the claim: a volume that names a claim is bound even if the
+//! second write fails. Dynamic provisioning is left to external provisioners.
 
 mod matching;
 
@@ -26,10 +26,10 @@ const FREE: &str = "free";
 /// Index of volumes by the claim that they name.
 const RESERVED: &str = "reserved";
 
-/// What a decision about a claim looks at.
+/// The objects that matter for a claim.
 #[derive(Default)]
 pub struct View {
-    /// The volume that the claim names.
+    /// The volume named by the claim.
     pub named: Option<Arc<PersistentVolume>>,
     /// Volumes that name the claim.
     pub reserved: Vec<Arc<PersistentVolume>>,
@@ -37,11 +37,11 @@ pub struct View {
     pub free: Vec<Arc<PersistentVolume>>,
     /// The claim's class.
     pub class: Option<Arc<StorageClass>>,
-    /// The class of claims that leave it open.
+    /// The default class, for claims without a class.
     pub default_class: Option<Arc<StorageClass>>,
 }
 
-/// Decides about one claim.
+/// Returns the actions for one claim.
 pub fn claim(claim: &PersistentVolumeClaim, view: &View, now: Timestamp) -> Vec<Action> {
     let spec = claim.spec.clone().unwrap_or_default();
     if spec.volume_name.as_deref().is_some_and(|n| !n.is_empty()) {
@@ -54,7 +54,7 @@ pub fn claim(claim: &PersistentVolumeClaim, view: &View, now: Timestamp) -> Vec<
         return bind(claim, volume, now);
     }
     let class = view.class.as_deref();
-    // Of a class that waits for a pod the scheduler alone chooses volumes: they must be reachable from the pod's node.
+    // With WaitForFirstConsumer only the scheduler chooses volumes: they must be reachable from the pod's node.
     let late = class.is_some_and(waits_for_consumer);
     if let Some(volume) = matching::best(claim, &view.free).filter(|_| !late) {
         return bind(claim, volume, now);
@@ -71,7 +71,7 @@ pub fn claim(claim: &PersistentVolumeClaim, view: &View, now: Timestamp) -> Vec<
     wait(claim, class)
 }
 
-/// Decides about a claim that names its volume.
+/// Returns the actions for a claim that names its volume.
 fn named(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, now: Timestamp) -> Vec<Action> {
     let Some(volume) = volume else {
         let lost = claim.annotation(BOUND).is_some();
@@ -126,7 +126,7 @@ fn wait(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> Vec<Acti
     actions
 }
 
-/// Writes what is still missing of a binding, one object at a time.
+/// Returns the missing writes of a binding, one object at a time.
 fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume, now: Timestamp) -> Vec<Action> {
     let known = claimed_by(volume).and_then(|r| r.uid.as_deref()) == Some(claim.uid());
     if !known {
@@ -174,7 +174,7 @@ fn phase_of_claim(claim: &PersistentVolumeClaim, phase: &str, volume: Option<&Pe
     if fresh == *claim { Vec::new() } else { vec![Action::update_status(&fresh)] }
 }
 
-/// Decides about one volume; `claim` is the one it names, if that exists.
+/// Returns the actions for one volume; `claim` is the one it names, if that exists.
 pub fn volume(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>, now: Timestamp) -> Vec<Action> {
     let Some(owner) = claimed_by(volume) else { return phase_of_volume(volume, "Available", now) };
     match (&owner.uid, claim) {
@@ -209,25 +209,25 @@ fn is_for(owner: &ObjectReference, claim: &PersistentVolumeClaim) -> bool {
         && owner.uid.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.uid())
 }
 
-/// The class a claim or volume names, empty where it names none.
+/// Returns the class that a claim or volume names, or an empty string.
 fn class_of(name: Option<&String>) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// The index of claims that wait for a volume, by class.
+/// Index of claims that wait for a volume, by class.
 fn open_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let spec = claim.spec.as_ref();
     let bound = spec.and_then(|s| s.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
     if bound { Vec::new() } else { vec![class_of(spec.and_then(|s| s.storage_class_name.as_ref()))] }
 }
 
-/// The index of volumes that name no claim, by class.
+/// Index of volumes that name no claim, by class.
 fn free_volume(volume: &PersistentVolume) -> Vec<String> {
     let Some(spec) = volume.spec.as_ref().filter(|s| s.claim_ref.is_none()) else { return Vec::new() };
     vec![class_of(spec.storage_class_name.as_ref())]
 }
 
-/// The index of volumes by the claim that they name.
+/// Index of volumes by the claim that they name.
 fn claim_key(volume: &PersistentVolume) -> Option<String> {
     let owner = claimed_by(volume)?;
     Some(format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?))
@@ -239,8 +239,8 @@ struct Binder {
     classes: Cache<StorageClass>,
 }
 
-/// Sets up the binder. Claims have keys with a slash, volumes without: one queue, one worker, so that
-/// no volume is given away twice.
+/// Sets up the binder. Keys of claims have a slash, keys of volumes have none: one queue with one worker, so that no
+/// volume is bound twice.
 pub fn volume_binder(setup: &mut Setup) {
     let queue = Queue::new();
     let claims = setup.informers.of::<PersistentVolumeClaim>().index(OPEN, open_claim).on(wake::itself(&queue)).on({
@@ -253,7 +253,7 @@ pub fn volume_binder(setup: &mut Setup) {
     let claims = claims.cache();
     let (waiting, known) = (queue.clone(), claims.clone());
     let classes = setup.informers.of::<StorageClass>().on(move |event| {
-        // Claims may be older than their class, and those without a class take the default one.
+        // Claims may be older than their class, and those without a class use the default one.
         for class in [event.object().name(), ""] {
             known.by(OPEN, class).iter().for_each(|claim| waiting.add(claim.key()));
         }
@@ -294,7 +294,7 @@ impl Binder {
         }
     }
 
-    /// The newest of the classes that are marked as default.
+    /// Returns the newest class that is marked as default.
     fn default_class(&self) -> Option<Arc<StorageClass>> {
         let marked = self.classes.list().into_iter().filter(|c| c.annotation(DEFAULT_CLASS) == Some("true"));
         marked.max_by(|a, b| a.created().cmp(&b.created()).then_with(|| b.name().cmp(a.name())))

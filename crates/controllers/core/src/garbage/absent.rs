@@ -1,13 +1,13 @@
-//! UIDs of objects that are known to be gone.
+//! UIDs of objects that are known to be deleted.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// How long a UID is remembered at least; at most twice as long.
+/// Minimum time for which a UID is kept; the maximum is twice as long.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// UIDs that were gone a short while ago, so that thousands of dependents do not ask for the same owner. A UID never
-/// comes back; the sets are dropped as a whole, because looking through them would cost every question a scan.
+/// UIDs of recently deleted objects, so that thousands of dependents do not each read the same owner. A UID is never
+/// used again. The sets are dropped as a whole, because expiring single UIDs would need a scan on each lookup.
 #[derive(Debug)]
 pub struct RecentlyAbsent {
     young: HashSet<String>,
@@ -16,17 +16,17 @@ pub struct RecentlyAbsent {
 }
 
 impl RecentlyAbsent {
-    /// Nothing is known to be gone.
+    /// Creates an empty set.
     pub fn new(now: Instant) -> Self {
         Self { young: HashSet::new(), old: HashSet::new(), since: now }
     }
 
-    /// Whether the UID was noted lately.
+    /// Returns whether the UID was recorded recently.
     pub fn contains(&self, uid: &str) -> bool {
         self.young.contains(uid) || self.old.contains(uid)
     }
 
-    /// Notes a UID.
+    /// Records a UID.
     pub fn insert(&mut self, uid: &str, now: Instant) {
         if now.duration_since(self.since) >= KEPT_FOR {
             self.old = std::mem::take(&mut self.young);

@@ -1,4 +1,4 @@
-//! Looking at one object: is an owner left, and if not, how does the object go?
+//! Handles one object: finds out whether an owner exists, and how to delete the object if not.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use serde_json::json;
 use super::graph::{FOREGROUND, Node, ORPHAN};
 use super::{Shared, watch};
 
-/// Owners sorted by what they mean for the dependent.
+/// Owner references by the owners' state.
 #[derive(Debug, Default)]
 struct Owners {
-    /// Alive: the dependent stays.
+    /// Existing owners: the dependent stays.
     solid: Vec<OwnerReference>,
-    /// Gone, or another object by now.
+    /// Deleted owners, or names that belong to another object now.
     dangling: Vec<OwnerReference>,
-    /// Waiting for the dependent's deletion.
+    /// Owners that wait for the dependent's deletion.
     waiting: Vec<OwnerReference>,
 }
 
-/// Deletes the object if no owner is left, drops references to those that are gone.
+/// Deletes the object if no owner exists; else removes references to deleted owners.
 pub async fn check(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<(), Error> {
     if node.object.deleting() && !node.is_foreground() {
         return Ok(());
@@ -56,7 +56,7 @@ pub async fn check(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result
     delete(client, &latest, policy).await
 }
 
-/// The object as the API server has it now; none if it is gone or another one.
+/// Reads the object from the API server; None if it is deleted or another one has the name.
 async fn latest(client: &Client, node: &Node) -> Result<Option<Node>, Error> {
     let namespace = node.object.meta().namespace.as_deref();
     let api = client.metadata(&node.resource, namespace);
@@ -65,7 +65,7 @@ async fn latest(client: &Client, node: &Node) -> Result<Option<Node>, Error> {
     Ok(same.map(|object| Node { resource: node.resource.clone(), object: Arc::new(object) }))
 }
 
-/// An owner in foreground deletion: its blocking dependents go first, then its finalizer.
+/// Handles an owner in foreground deletion: deletes its blocking dependents, then removes its finalizer.
 async fn release(shared: &Arc<Shared>, client: &Client, owner: &Node) -> Result<(), Error> {
     let uid = owner.object.uid();
     let dependents = shared.graph.lock().dependents(uid);
@@ -79,7 +79,7 @@ async fn release(shared: &Arc<Shared>, client: &Client, owner: &Node) -> Result<
     Ok(())
 }
 
-/// Takes the owner out of every dependent, all or nothing, then lets it go.
+/// Removes the owner from every dependent, then removes the owner's finalizer. A failure keeps the finalizer.
 pub async fn orphan(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<(), Error> {
     let Some(owner) = latest(client, node).await? else { return Ok(()) };
     if !owner.is_orphaning() {
@@ -125,7 +125,7 @@ async fn state(shared: &Arc<Shared>, client: &Client, node: &Node, reference: &O
         watch::refresh(shared).await?;
         resource = shared.kind(group, &reference.kind);
     }
-    // Of a kind that nobody serves nothing is known, so nothing is done.
+    // The kind is not served, so the owner's state is unknown: keep the dependent.
     let Some(mut resource) = resource else { return Ok(Owner::Alive) };
     resource.version = version.to_owned();
     let namespace = node.object.meta().namespace.as_deref();
@@ -143,12 +143,12 @@ async fn state(shared: &Arc<Shared>, client: &Client, node: &Node, reference: &O
     Ok(if waiting { Owner::Waiting } else { Owner::Alive })
 }
 
-/// Writes the owner references anew, if the object is still the one that was looked at.
+/// Replaces the owner references, if the object is still the version that was read.
 async fn keep_only(client: &Client, node: &Node, keep: &[OwnerReference]) -> Result<(), Error> {
     patch(client, node, json!({ "ownerReferences": keep })).await
 }
 
-/// A cycle of blocking references is broken here.
+/// Removes blocking references, which breaks cycles.
 async fn unblock(client: &Client, node: &Node) -> Result<(), Error> {
     let free = |r: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..r.clone() };
     let refs: Vec<_> = node.owners().iter().map(free).collect();

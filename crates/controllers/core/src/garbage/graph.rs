@@ -1,4 +1,4 @@
-//! Who owns whom, by UID. Pure: changes go in, things to look at come out.
+//! The ownership graph, by UID. Pure: changes go in, steps come out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of orphaning deletion.
 pub const ORPHAN: &str = "orphan";
 
-/// Something to look at.
+/// A step of the collector.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Whether the object may stay.
+    /// Check whether the object has an owner.
     Check(String),
-    /// Dependents to set free.
+    /// Orphan the object's dependents.
     Orphan(String),
 }
 
 impl Step {
-    /// The queue key.
+    /// Returns the queue key.
     pub fn key(&self) -> String {
         match self {
             Self::Check(uid) => format!("check/{uid}"),
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    /// The step of a queue key.
+    /// Parses a queue key.
     pub fn parse(key: &str) -> Option<Self> {
         match key.split_once('/')? {
             ("check", uid) => Some(Self::Check(uid.to_owned())),
@@ -39,7 +39,7 @@ impl Step {
         }
     }
 
-    /// The object's UID.
+    /// Returns the object's UID.
     pub fn uid(&self) -> &str {
         match self {
             Self::Check(uid) | Self::Orphan(uid) => uid,
@@ -52,27 +52,27 @@ impl Step {
 pub struct Node {
     /// Its kind.
     pub resource: Arc<ApiResource>,
-    /// Its metadata.
+    /// Metadata of the object.
     pub object: Arc<PartialObject>,
 }
 
 impl Node {
-    /// Owner references.
+    /// Returns the owner references.
     pub fn owners(&self) -> &[OwnerReference] {
         self.object.meta().owner_references.as_deref().unwrap_or_default()
     }
 
-    /// Whether it waits for its dependents to be deleted.
+    /// Returns whether the object waits for its dependents' deletion.
     pub fn is_foreground(&self) -> bool {
         self.object.deleting() && self.object.has_finalizer(FOREGROUND)
     }
 
-    /// Whether it waits for its dependents to be set free.
+    /// Returns whether the object waits for its dependents to be orphaned.
     pub fn is_orphaning(&self) -> bool {
         self.object.deleting() && self.object.has_finalizer(ORPHAN)
     }
 
-    /// Whether this object holds back the deletion of the owner.
+    /// Returns whether this object blocks the deletion of the owner.
     pub fn blocks(&self, owner: &str) -> bool {
         self.owners().iter().any(|r| r.uid == owner && r.block_owner_deletion == Some(true))
     }
@@ -86,18 +86,18 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// One object.
+    /// Returns one object.
     pub fn node(&self, uid: &str) -> Option<&Node> {
         self.nodes.get(uid)
     }
 
-    /// The objects that name this one as an owner.
+    /// Returns the objects with an owner reference to this one.
     pub fn dependents(&self, uid: &str) -> Vec<Node> {
         let uids = self.dependents.get(uid).into_iter().flatten();
         uids.filter_map(|uid| self.nodes.get(uid)).cloned().collect()
     }
 
-    /// An object is new or has changed.
+    /// Records an added or changed object.
     pub fn applied(&mut self, node: Node) -> Vec<Step> {
         let uid = node.object.uid().to_owned();
         let before = self.nodes.insert(uid.clone(), node.clone());
@@ -122,13 +122,13 @@ impl Graph {
         if node.owners().iter().any(unsure) {
             steps.push(Step::Check(uid.clone()));
         }
-        // An owner in foreground deletion waits for references to be dropped or to stop blocking.
+        // An owner in foreground deletion waits until references are removed or no longer block.
         let freed = old.iter().filter(|o| !node.blocks(o));
         steps.extend(freed.filter(|o| self.waits(o)).map(|o| Step::Check(o.clone())));
         steps
     }
 
-    /// An object is gone.
+    /// Records a deleted object.
     pub fn deleted(&mut self, uid: &str) -> Vec<Step> {
         let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
         let mut steps: Vec<_> = self.dependents(uid).iter().map(|d| Step::Check(d.object.uid().to_owned())).collect();
@@ -141,7 +141,7 @@ impl Graph {
         steps
     }
 
-    /// Everything whose owners are not all known: what to look at once all kinds are listed.
+    /// Returns checks of all objects with unknown owners, for the time when all kinds are listed.
     pub fn doubtful(&self) -> Vec<Step> {
         let unsure = |n: &&Node| n.owners().iter().any(|r| !self.nodes.contains_key(&r.uid));
         let mut steps: Vec<_> =

@@ -10,10 +10,10 @@ use controllers_runtime::discovery::{self, Discovered};
 use super::graph::Node;
 use super::{IGNORED, Shared};
 
-/// How long a kind that can't be listed holds back the collection of all others.
+/// How long a kind that can't be listed delays the collection of all others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Discovers, watches, and looks at everything doubtful once all kinds are listed.
+/// Discovers kinds, watches them, and queues all doubtful objects once every kind is listed.
 pub async fn run(shared: Arc<Shared>) {
     tokio::select! {
         () = shared.stop.clone().cancelled_owned() => {}
@@ -33,7 +33,7 @@ async fn begin(shared: &Arc<Shared>) {
     follow(shared, &found).await;
 }
 
-/// Reads discovery again for kinds that came later.
+/// Reads discovery again, for kinds that were added later.
 pub async fn refresh(shared: &Arc<Shared>) -> Result<(), client::Error> {
     let found = discovery::discover(&shared.client).await?;
     follow(shared, &found).await;
@@ -81,7 +81,7 @@ fn watch(shared: &Arc<Shared>, resource: &ApiResource) -> client::Store<PartialO
     informer.spawn_until(&shared.tasks, shared.stop.clone())
 }
 
-/// Only identity, owners and finalizers matter here.
+/// Drops all metadata but identity, owners and finalizers.
 fn trim(object: &mut PartialObject) {
     object.api_version = String::new();
     object.kind = String::new();

@@ -1,4 +1,4 @@
-//! The conditions that say why a namespace is still there.
+//! The conditions that explain why a namespace still exists.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::content::Content;
 
-/// Writes what was found into the conditions; true if that changes anything.
+/// Writes the result into the conditions; returns true if that changes anything.
 pub fn update(namespace: &mut Namespace, content: &Content, discovery: &[String], now: Timestamp) -> bool {
     let all = [
+        // Upstream's five conditions, in upstream's order and words.
         judge(
             "NamespaceDeletionDiscoveryFailure",
             ("DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered"),

@@ -1,4 +1,4 @@
-//! Deleting what is in a namespace and counting what is left.
+//! Deletes a namespace's content and counts the remaining objects.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use controllers_runtime::Meta;
 use controllers_runtime::discovery::{Discovered, Served};
 use futures::StreamExt;
 
-/// Requests at once.
+/// Concurrent requests.
 const WIDTH: usize = 8;
 
-/// What is left of a namespace.
+/// The remaining content of a namespace.
 #[derive(Debug, Default)]
 pub struct Content {
     /// Objects by resource (`configmaps.`, `deployments.apps`).
     pub remaining: BTreeMap<String, usize>,
-    /// Objects by finalizer.
+    /// Number of objects by finalizer.
     pub finalizers: BTreeMap<String, usize>,
-    /// What could not be deleted or listed.
+    /// Resources that could not be deleted or listed.
     pub failures: Vec<String>,
-    /// Seconds until the last pod has had its grace period.
+    /// Seconds until the end of the last pod's grace period.
     pub grace: Option<i64>,
 }
 
 impl Content {
-    /// Whether nothing is left and everything could be seen.
+    /// Returns whether no object is left and every resource could be read.
     pub fn is_gone(&self) -> bool {
         self.remaining.is_empty() && self.failures.is_empty()
     }
 }
 
-/// Deletes all content; pods first, and the rest only when no pod is left.
+/// Deletes all content: pods first, and the rest when no pod is left.
 pub async fn delete(client: &Client, namespace: &str, found: &Discovered) -> Content {
     let mut content = Content::default();
     let deletable = |s: &&Served| s.resource.namespaced && s.has("delete") && s.has("list");
@@ -57,7 +57,7 @@ async fn one(client: &Client, namespace: &str, served: &Served) -> Result<Vec<Pa
     let api = client.metadata(&served.resource, Some(namespace));
     let background = DeleteParams::background();
     if served.has("deletecollection") {
-        // Asking first costs a read and spares a write for each of the kinds that are empty.
+        // Most kinds are empty, and a read is cheaper than a write.
         if api.list(&ListParams::default()).await?.items.is_empty() {
             return Ok(Vec::new());
         }
@@ -77,7 +77,7 @@ fn record(content: &mut Content, served: &Served, left: Result<Vec<PartialObject
     let name = format!("{}.{}", served.resource.plural, served.resource.group);
     let left = match left {
         Ok(left) => left,
-        // A kind that is listed and not served has no objects.
+        // A resource that discovery lists but that is not served has no objects.
         Err(error) if error.is_not_found() || error.code() == Some(405) => return,
         Err(error) => {
             content.failures.push(format!("{name}: {error}"));

@@ -1,4 +1,4 @@
-//! What a quota's resources amount to.
+//! Computes the usage of a quota's resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use controllers_runtime::pods as pod_state;
 
-/// The objects of one namespace that have usage of their own.
+/// The objects of a namespace whose usage is more than their number.
 pub struct World {
     /// Pods.
     pub pods: Vec<Arc<Pod>>,
@@ -20,7 +20,7 @@ pub struct World {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
 }
 
-/// Usage of every resource of the quota that pods, Services and claims have.
+/// Returns the usage of the quota's resources by pods, Services and claims.
 pub fn used(quota: &ResourceQuota, world: &World) -> BTreeMap<String, Amount> {
     let hard = quota.spec.iter().flat_map(|s| s.hard.iter().flatten());
     let pods: Vec<_> = world.pods.iter().filter(|p| in_scope(quota, p)).collect();
@@ -75,12 +75,12 @@ fn storage(claim: &PersistentVolumeClaim) -> Quantity {
     requests.and_then(|r| r.get("storage")).and_then(|q| q.0.parse().ok()).unwrap_or_else(zero)
 }
 
-/// Whether a pod still uses anything.
+/// Returns whether a pod still uses resources.
 fn counts(pod: &Pod) -> bool {
     !pod_state::is_terminal(pod)
 }
 
-/// `requests.cpu`, `limits.memory`, `cpu` and so on, summed over pods.
+/// Sums `requests.cpu`, `limits.memory`, `cpu` and so on over pods.
 fn compute<'p>(name: &str, pods: impl Iterator<Item = &'p &'p Arc<Pod>>) -> Option<Quantity> {
     let plain = ["cpu", "memory", "ephemeral-storage"];
     let (limits, resource) = match name.split_once('.') {
@@ -92,7 +92,7 @@ fn compute<'p>(name: &str, pods: impl Iterator<Item = &'p &'p Arc<Pod>>) -> Opti
     Some(pods.map(|p| of_pod(p, resource, limits)).fold(zero(), Quantity::plus))
 }
 
-/// What a pod asks for: all containers and sidecars together, or its most demanding init container.
+/// Returns a pod's requests or limits: the sum of containers and sidecars, or the largest init container.
 fn of_pod(pod: &Pod, resource: &str, limits: bool) -> Quantity {
     let Some(spec) = &pod.spec else { return zero() };
     let of = |c: &Container| {
@@ -160,7 +160,7 @@ fn best_effort(pod: &Pod) -> bool {
     !all.into_iter().any(asks)
 }
 
-/// The resource and group of a name that counts objects.
+/// Returns resource and group of a name that counts objects.
 pub fn counted(name: &str) -> Option<(&str, &str)> {
     const CORE: [&str; 4] = ["configmaps", "secrets", "replicationcontrollers", "resourcequotas"];
     match name.strip_prefix("count/") {

@@ -1,8 +1,8 @@
-//! The CA that signs, and what it refuses to sign.
+//! The CA, and the rules for requests that it signs.
 //!
-//! Subject and public key go from the request into the certificate byte for byte: what was approved is what is signed,
-//! with all values of the subject in their order. The library can't express every subject, so it makes a certificate
-//! with placeholders, which are replaced before the CA signs.
+//! Subject and public key are copied from the request into the certificate byte for byte: the approved subject is
+//! signed as it is, with all values in their order. The library can't express every subject, so it creates a
+//! certificate with placeholders, which are replaced before the CA signs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,42 +15,42 @@ use x509_parser::error::{PEMError, X509Error};
 
 use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, usages};
 
-/// How far back a certificate begins: clocks of machines differ.
+/// Seconds by which notBefore lies in the past, because clocks of machines differ.
 const BACKDATE: i64 = 5 * 60;
-/// Certificates that live shorter end when they should; longer ones end earlier by the backdate.
+/// Up to this lifetime a certificate gets its full lifetime; a longer one is shortened by the backdate.
 const SHORT: i64 = 8 * 3600;
-/// Shortest life of a certificate.
+/// Minimum lifetime of a certificate in seconds.
 const SHORTEST: i64 = 10 * 60;
-/// Positions in a TBSCertificate (RFC 5280, 4.1).
+/// Positions of fields in a TBSCertificate (RFC 5280, 4.1).
 const ISSUER: usize = 3;
 const SUBJECT: usize = 5;
 const PUBLIC_KEY: usize = 6;
 
-/// Why a request is not signed.
+/// The reason why a request is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// The CA's certificate is not PEM.
+    /// The CA's certificate is not valid PEM.
     #[error("the signing CA's certificate is not PEM: {0}")]
     Pem(#[from] PEMError),
-    /// The CA's certificate can't be read.
+    /// The CA's certificate can't be parsed.
     #[error("the signing CA's certificate can't be read: {0}")]
     Certificate(#[source] X509Error),
     /// The CA's certificate and key can't be used.
     #[error("the signing CA can't be used: {0}")]
     Ca(#[source] rcgen::Error),
-    /// The certificate can't be made.
+    /// The certificate can't be created.
     #[error("the request can't be signed: {0}")]
     Sign(#[source] rcgen::Error),
     /// The certificate can't be encoded.
     #[error("the certificate can't be encoded: {0}")]
     Encode(#[from] yasna::ASN1Error),
-    /// The request is not what its signer signs.
+    /// The request breaks a rule of its signer.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A usage has no meaning.
+    /// An unknown usage.
     #[error("unrecognized usage value: {0:?}")]
     Usage(String),
-    /// The request is not what its signer signs.
+    /// The request breaks a rule of its signer.
     #[error("{0}")]
     Refused(&'static str),
 }
@@ -59,9 +59,9 @@ pub enum CaError {
 #[derive(Clone)]
 pub struct Ca {
     issuer: Arc<Issuer<'static, KeyPair>>,
-    /// The `Name` of the CA, DER.
+    /// The `Name` of the CA in DER.
     name: Arc<[u8]>,
-    /// When the CA's certificate ends, in seconds since the epoch.
+    /// Expiration of the CA's certificate, in seconds since the epoch.
     end: i64,
     longest: Duration,
 }
@@ -73,10 +73,10 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Reads certificate and key, both PEM. Certificates live no longer than `longest`.
+    /// Loads certificate and key, both PEM. Certificates get at most the lifetime `longest`.
     ///
     /// # Errors
-    /// Either can't be used.
+    /// Certificate or key can't be used.
     pub fn from_pem(certificate: &str, key: &str, longest: Duration) -> Result<Self, CaError> {
         let key = KeyPair::from_pem(key).map_err(CaError::Ca)?;
         let (_, block) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|error| {
@@ -92,10 +92,10 @@ impl Ca {
         Ok(Self { issuer: Arc::new(issuer), name, end, longest })
     }
 
-    /// Signs a request for the usages asked for.
+    /// Signs a request for the given usages.
     ///
     /// # Errors
-    /// The request's signature is not that of its key, a usage is unknown, or the CA has expired.
+    /// The request's signature does not match its key, a usage is unknown, or the CA has expired.
     pub fn sign(
         &self,
         request: &CertificateRequest,
@@ -117,7 +117,7 @@ impl Ca {
         Ok(to_pem(der))
     }
 
-    /// First and last moment of a certificate; the last is not after the CA's own.
+    /// Returns notBefore and notAfter; notAfter never exceeds the CA's.
     fn life(
         &self,
         wanted: Option<Duration>,
@@ -136,7 +136,7 @@ impl Ca {
         Ok((at(now - BACKDATE)?, at(now.saturating_add(life - backdate).min(self.end))?))
     }
 
-    /// Puts the CA's name and the request's subject and key in place of the placeholders, and signs.
+    /// Replaces the placeholders by the CA's name and the request's subject and key, and signs.
     fn fill_in(&self, template: &[u8], request: &CertificateRequest) -> Result<Vec<u8>, CaError> {
         let (mut fields, algorithm) = yasna::parse_der(template, |reader| {
             reader.read_sequence(|reader| {
@@ -166,7 +166,7 @@ impl Ca {
     }
 }
 
-/// The subject alternative names that Kubernetes signs; others are left out, as upstream does.
+/// Returns the subject alternative names of the types that Kubernetes signs; omits others, as upstream does.
 fn alternative_names(request: &CertificateRequest) -> Result<Vec<SanType>, CaError> {
     let mut names = Vec::new();
     for name in &request.dns_names {
@@ -187,10 +187,10 @@ fn to_pem(der: Vec<u8>) -> String {
     pem::encode_config(&pem::Pem::new("CERTIFICATE", der), config)
 }
 
-/// Checks that a request is what its signer signs.
+/// Checks a request against the rules of its signer.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The violated rule.
 pub fn judge(csr: &Csr, request: &CertificateRequest) -> Result<(), CaError> {
     let usages: Vec<_> = csr.spec.usages.iter().flatten().map(String::as_str).collect();
     match csr.spec.signer_name.as_str() {

@@ -1,14 +1,14 @@
-//! The usages of the certificates API as X.509 has them.
+//! Maps the usages of the certificates API to X.509.
 
 use rcgen::{ExtendedKeyUsagePurpose as Extended, KeyUsagePurpose as Usage};
 
 use super::ca::CaError;
 
-/// Sorts usages into key usages and extended ones, without repetition. "cert sign" and "crl sign" are left out: they are
-/// for CAs, and no certificate signed here is one.
+/// Sorts usages into key usages and extended ones, without duplicates. "cert sign" and "crl sign" are omitted: they
+/// are for CAs, and no certificate signed here is a CA.
 ///
 /// # Errors
-/// A usage is none of the API's.
+/// A usage that the API does not define.
 pub fn parse(names: &[&str]) -> Result<(Vec<Usage>, Vec<Extended>), CaError> {
     let (mut usages, mut extended) = (Vec::new(), Vec::new());
     for name in names {

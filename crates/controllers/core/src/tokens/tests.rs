@@ -14,7 +14,7 @@ fn key() -> TokenKey {
     TokenKey::from_pem(rcgen::KeyPair::generate().unwrap().serialize_pem().as_bytes()).unwrap()
 }
 
-/// The actions for a Secret whose account the cache lacks and the server gives or denies.
+/// Returns the actions for a Secret whose account is missing in the cache; `server` is the API server's response.
 async fn actions(server: &'static str) -> Vec<String> {
     let (client, _) = serve(move |_| Some(server.to_owned())).await.unwrap();
     let executor = Executor::new(Arc::new(Accounts::new(client, false).of("t")), Recorder::disconnected());

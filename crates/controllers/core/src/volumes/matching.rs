@@ -1,4 +1,4 @@
-//! Which free volume a claim gets.
+//! Matching of free volumes and claims.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use controllers_runtime::{Meta, labels};
 
-/// The smallest free volume that has what the claim asks for.
+/// Returns the smallest free volume that satisfies the claim.
 pub fn best<'v>(
     claim: &PersistentVolumeClaim,
     volumes: &'v [Arc<PersistentVolume>],
@@ -20,7 +20,7 @@ fn capacity(volume: &PersistentVolume) -> Option<Quantity> {
     volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?.0.parse().ok()
 }
 
-/// Whether a free volume is what the claim asks for.
+/// Returns whether a free volume satisfies the claim.
 pub fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return false };
     have.claim_ref.is_none()
@@ -28,7 +28,8 @@ pub fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
         && want.selector.as_ref().is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
 }
 
-/// Why a volume can't serve a claim; the claim's selector is not asked, for a claim that names its volume needs none.
+/// Returns why a volume can't serve a claim. Ignores the claim's selector, which does not apply to a claim that names
+/// its volume.
 pub fn mismatch(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<&'static str> {
     let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return Some("there is no spec") };
     let text = |name: &Option<String>| name.clone().unwrap_or_default();

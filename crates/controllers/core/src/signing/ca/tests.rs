@@ -7,7 +7,7 @@ use x509_parser::certificate::X509Certificate;
 const NOW: &str = "2026-01-01T00:00:00Z";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A CA that ends `days` after `NOW`.
+/// Returns a CA that expires `days` after `NOW`.
 fn authority(days: i64) -> Ca {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -81,7 +81,7 @@ fn certificate_does_not_outlive_its_ca() {
     assert_eq!(expired.to_string(), "the signer has expired");
 }
 
-/// Judges and signs a request as the controller does.
+/// Checks and signs a request as the controller does.
 fn handle(signer: &str, pem: &str, usages: &[&str]) -> Result<(), CaError> {
     let csr: Csr = serde_json::from_value(json!({"spec": {"signerName": signer, "usages": usages, "request": "",
         "username": "system:node:n1"}}))
