@@ -1,23 +1,23 @@
-//! Who may read metrics: the API server is asked, as for any of its own paths.
+//! Authenticates and authorizes readers of metrics through the API server.
 
 use client::Client;
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
-/// Asks the API server about bearers of tokens.
+/// Sends TokenReviews and SubjectAccessReviews.
 #[derive(Debug)]
 pub struct Reviewer {
     client: Client,
 }
 
 impl Reviewer {
-    /// A reviewer that asks through `client`.
+    /// Creates a reviewer that uses `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
+    /// Returns OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
     pub async fn judge(&self, headers: &HeaderMap, path: &str) -> StatusCode {
         let value = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
         let Some(token) = value.and_then(|v| v.strip_prefix("Bearer ")) else { return StatusCode::UNAUTHORIZED };

@@ -1,6 +1,7 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics` over TLS. Some paths are for everybody, the others for those who may.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics` over TLS. Some paths are open to all, the others need
+//! authorization.
 //!
-//! A process that answers is whole: a task that fails, an informer's for instance, ends the process.
+//! The checks always pass while the process responds: a failed task, for instance an informer, ends the process.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -64,7 +65,7 @@ async fn answer(
     }
 }
 
-/// Whether everybody may read a path.
+/// Returns whether a path needs no authorization.
 fn is_open(open: &[String], path: &str) -> bool {
     open.iter().any(|rule| match rule.strip_suffix('*') {
         Some(prefix) => path.starts_with(prefix),

@@ -1,4 +1,4 @@
-//! kube-controller-manager as a library: flags, the table of controllers, leadership, health.
+//! kube-controller-manager as a library: flags, the table of controllers, leader election, health.
 
 mod auth;
 mod health;

@@ -14,7 +14,7 @@ pub use upstream::UPSTREAM_FLAGS;
 
 mod upstream;
 
-/// Most bits between an IPv6 range and a node's share of it, as upstream.
+/// Maximum number of bits between an IPv6 range and a node's subnet: upstream's limit.
 const MOST_SUBNET_BITS: u8 = 16;
 
 /// The command line.
@@ -24,25 +24,25 @@ pub struct Options {
     /// Kubeconfig with the API server and this process's credentials
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for reviewing the tokens of those who read metrics; the first one is used where absent
+    /// Kubeconfig for TokenReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for reviewing the rights of those who read metrics; the first one is used where absent
+    /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
+    /// Controllers to run: '*' for the default ones, NAME to add, -NAME to leave out
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
-    /// Let each controller write as its own service account
+    /// Let each controller write with its own service account
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub use_service_account_credentials: bool,
-    /// Pod networks of the cluster, one a family
+    /// Pod networks of the cluster, one per family
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub cluster_cidr: Vec<IpNet>,
-    /// Give each node a subnet of the cluster's pod network
+    /// Allocate a subnet of the cluster's pod network to each node
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub allocate_node_cidrs: bool,
-    /// Prefix length of a node's subnet (24 for IPv4, 64 for IPv6 where absent)
+    /// Prefix length of a node's subnet (default 24 for IPv4, 64 for IPv6)
     #[arg(long, value_name = "BITS")]
     pub node_cidr_mask_size: Option<u8>,
     /// Prefix length of a node's IPv4 subnet
@@ -54,7 +54,7 @@ pub struct Options {
     /// Service networks of the cluster
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<IpNet>,
-    /// CA that service accounts are to trust; published in every namespace
+    /// CA that is published in every namespace for service accounts
     #[arg(long, value_name = "FILE")]
     pub root_ca_file: Option<PathBuf>,
     /// Key that signs the tokens of token Secrets
@@ -90,31 +90,31 @@ pub struct Options {
     /// CA key of the signer kubernetes.io/legacy-unknown
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
-    /// Longest life of a signed certificate
+    /// Maximum lifetime of a signed certificate
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration)]
     pub cluster_signing_duration: Duration,
-    /// Silence after which a node is unknown
+    /// Time without a heartbeat after which a node is marked unknown
     #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
-    /// Silence after which a new node is unknown
+    /// Time without a heartbeat after which a new node is marked unknown
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub node_startup_grace_period: Duration,
-    /// Ended pods that are kept
+    /// Number of terminated pods that are kept
     #[arg(long, value_name = "N", default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
-    /// Time between looks at an autoscaler's metrics
+    /// Interval between two reads of an autoscaler's metrics
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Run only while holding the Lease
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
-    /// How long a Lease that is not renewed is respected
+    /// Duration of the Lease: how long others wait for a renewal
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader that can't renew stays one
+    /// How long a leader that can't renew keeps leading
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// Time between attempts to take the Lease
+    /// Interval between attempts to acquire the Lease
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub leader_elect_retry_period: Duration,
     /// Name of the Lease
@@ -123,22 +123,22 @@ pub struct Options {
     /// Namespace of the Lease
     #[arg(long, value_name = "NAME", default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
-    /// Paths that everybody may read; a trailing '*' stands for any rest
+    /// Paths that need no authorization; a trailing '*' matches any rest
     #[arg(long, value_name = "PATHS", value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     pub authorization_always_allow_paths: Vec<String>,
     /// Address to serve health and metrics on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to serve health and metrics on; 0 lets the kernel pick
+    /// Port to serve health and metrics on; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 10257)]
     pub secure_port: u16,
-    /// File that gets the port which is served
+    /// Write the bound port to this file
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
-    /// Certificate to serve with; self-signed where absent
+    /// Serving certificate; self-signed if absent
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Key of the certificate
+    /// Key of the serving certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -148,7 +148,7 @@ pub struct Options {
     pub logs: LogOptions,
 }
 
-/// How many objects of a kind are worked at once.
+/// Number of concurrent workers of each kind.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Workers {
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -186,7 +186,7 @@ pub struct Workers {
 }
 
 impl Options {
-    /// How many objects a controller works at once; a few are enough for what has no flag.
+    /// Returns the number of a controller's workers; controllers without a flag need only a few.
     pub fn workers(&self, controller: &str) -> usize {
         let w = &self.workers;
         match controller {
@@ -211,10 +211,10 @@ impl Options {
         .clamp(1, 64)
     }
 
-    /// Certificate and key file of each signer that this process is to be: its own pair or the general one.
+    /// Returns certificate and key file of each signer that this process serves: its own pair or the general one.
     ///
     /// # Errors
-    /// Half a pair is named, or own pairs besides the general one.
+    /// Only half a pair is given, or own pairs in addition to the general one.
     pub fn signers(&self) -> anyhow::Result<Vec<(&'static str, &PathBuf, &PathBuf)>> {
         let own = [
             (
@@ -250,7 +250,7 @@ impl Options {
         Ok(signers)
     }
 
-    /// The ranges that nodes get subnets of, none where they are not to.
+    /// Returns the ranges of nodes' subnets; empty if none are to be allocated.
     pub fn node_ranges(&self) -> anyhow::Result<Vec<Range>> {
         if !self.allocate_node_cidrs {
             return Ok(Vec::new());
@@ -279,7 +279,7 @@ impl Options {
     }
 }
 
-/// A certificate's file and its key's: both or none.
+/// Returns certificate and key file: both or none.
 fn require_pair<'f>(
     certificate: &'f Option<PathBuf>,
     key: &'f Option<PathBuf>,
@@ -292,7 +292,7 @@ fn require_pair<'f>(
     }
 }
 
-/// A duration as Go writes it: `1h30m`, `50s`, `100ms`.
+/// Parses a duration in Go's notation: `1h30m`, `50s`, `100ms`.
 fn duration(text: &str) -> anyhow::Result<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
@@ -343,7 +343,7 @@ mod tests {
         assert!(Options::try_parse_from(["x", "--no-such-flag"]).is_err());
     }
 
-    /// What a distribution passes: flags to accept, warnings allowed, refusals not.
+    /// Parses a distribution's command line, which must be accepted; warnings are allowed.
     fn start(words: &[&str]) -> Options {
         let words = words.iter().map(|word| std::ffi::OsString::from(*word));
         let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);

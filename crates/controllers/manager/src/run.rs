@@ -1,4 +1,4 @@
-//! From flags to running controllers.
+//! Starts the controllers from flags.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::health;
 use crate::options::Options;
 use crate::table::{self, Files, Inputs, Row};
 
-/// How long controllers may take to end.
+/// Maximum time for controllers to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Runs the controllers until `shutdown`.
@@ -72,18 +72,18 @@ fn leader(options: &Options) -> LeaderConfig {
     }
 }
 
-/// Why a term of leadership ends the process: its supervisor starts a whole one.
+/// Reasons why a term of leadership ends the process; its supervisor then starts a new one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 enum TermFailed {
-    /// A part of the controllers died.
+    /// A task of the controllers failed.
     #[error(transparent)]
     Task(#[from] TaskFailed),
-    /// Something may still write although another process leads.
+    /// A write may still be running although another process leads.
     #[error("controllers did not end within {DRAIN:?} after the term")]
     Overdue,
 }
 
-/// One term: everything is set up anew, so that nothing from an earlier term is trusted.
+/// Runs one term: everything is set up again, so that no state of an earlier term is trusted.
 ///
 /// # Errors
 /// A task failed, or outlived the term.

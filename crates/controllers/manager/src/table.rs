@@ -1,4 +1,4 @@
-//! The controllers by name, and which of them run.
+//! The table of controllers, and the selection by `--controllers`.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use controllers_runtime::Setup;
 
 use crate::options::Options;
 
-/// What controllers are set up from.
+/// Inputs of the controllers' set-up.
 pub struct Inputs<'a> {
     /// The command line.
     pub options: &'a Options,
-    /// Files that flags name.
+    /// Contents of files named by flags.
     pub files: &'a Files,
-    /// Ends this term of leadership.
+    /// Cancelled at the end of this term of leadership.
     pub stop: &'a CancellationToken,
     /// Deletions that the garbage collector sees.
     pub deletions: &'a Deletions,
 }
 
-/// Contents of files that flags name, read once at start.
+/// Contents of files named by flags, read once at start.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The CA that namespaces get.
+    /// The CA that is published in namespaces.
     pub root_ca: Option<String>,
     /// The key of token Secrets.
     pub token_key: Option<TokenKey>,
@@ -33,7 +33,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads what the flags name.
+    /// Reads the files named by flags.
     pub fn read(options: &Options) -> anyhow::Result<Self> {
         let read = |path: &std::path::PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
@@ -57,7 +57,7 @@ impl Files {
 
 type Start = fn(&mut Setup, &Inputs<'_>, usize);
 
-/// One row: name, older names, how to set it up.
+/// One controller: name, older names, set-up.
 pub struct Row {
     /// The name for `--controllers`.
     pub name: &'static str,
@@ -130,7 +130,7 @@ const TABLE: &[Row] = &[
     }),
     row("taint-eviction-controller", &[], |s, _, n| controllers_node::taint_eviction(s, n)),
     row("node-ipam-controller", &["nodeipam"], |s, i, _| {
-        // The ranges were checked before anything started.
+        // The ranges were validated at start.
         let ranges = i.options.node_ranges().unwrap_or_default();
         if !ranges.is_empty() {
             controllers_node::ipam(s, &ranges, &i.options.service_cluster_ip_range);
@@ -141,8 +141,8 @@ const TABLE: &[Row] = &[
     }),
 ];
 
-/// Upstream's controllers that are not implemented: name and older names. Their names are accepted, so that lists
-/// written for upstream work, and a warning tells that nothing runs.
+/// Upstream's controllers that are not implemented: name and older names. The names are accepted, so that lists
+/// written for upstream work, and a warning says that they do not run.
 const ABSENT: &[(&str, &[&str])] = &[
     ("bootstrap-signer-controller", &["bootstrapsigner"]),
     ("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"]),
@@ -186,12 +186,12 @@ fn is_called(word: &str, name: &str, aliases: &[&str]) -> bool {
     name == word || aliases.contains(&word)
 }
 
-/// Upstream's name of a controller that is not implemented.
+/// Returns upstream's name of a controller that is not implemented.
 fn find_absent(word: &str) -> Option<&'static str> {
     ABSENT.iter().find(|(name, aliases)| is_called(word, name, aliases)).map(|(name, _)| *name)
 }
 
-/// The rows that `--controllers` asks for.
+/// Returns the controllers that `--controllers` selects.
 pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
     let words: BTreeSet<&str> = list.iter().map(|w| w.trim()).filter(|w| !w.is_empty()).collect();
     for word in &words {

@@ -1,4 +1,4 @@
-//! Flags of the stock component that this one does not implement, with what follows from that.
+//! Flags of the stock component that this one does not implement, with the consequence.
 
 use base_cli::Unsupported;
 
@@ -16,7 +16,7 @@ const EMULATION: &str = "only the behaviour of this version exists";
 const SOCKETS: &str = "the port is bound once, with the usual socket options";
 const BATCHES: &str = "changes are written as they come; those that come while one is written go together";
 
-/// Every such flag.
+/// All unimplemented flags.
 pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("allow-metric-labels", LABELS),
     Unsupported::no_effect("allow-metric-labels-manifest", LABELS),
