@@ -1,7 +1,7 @@
-//! What a decision may ask for. Decisions return actions; the executor alone performs them.
+//! Actions: the result of a reconcile. Reconcilers return actions; only the executor performs them.
 //!
-//! Actions are carried out in order. The first failure ends the pass and the key is tried again with
-//! back-off, so a later action may rely on the earlier ones. Nothing here knows a client.
+//! Actions are performed in order. The first failure stops the reconcile and the key is retried with back-off, so a
+//! later action may rely on the earlier ones. This module does not know a client.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::object::{Meta, Object, Target, tree};
 
-/// The kind of an event.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// Things as they should be.
+    /// An expected event.
     Normal,
-    /// Somebody may want to look.
+    /// A problem that may need attention.
     Warning,
 }
 
@@ -28,11 +28,11 @@ pub struct Note {
     pub kind: EventType,
     /// Machine-readable reason.
     pub reason: String,
-    /// Text; `{name}` stands for the written object's name, `{error}` for what went wrong.
+    /// Text; `{name}` is replaced by the written object's name, `{error}` by the error.
     pub message: String,
 }
 
-/// Events that go with a write: one if it succeeds, one if it fails.
+/// Events that belong to a write: one for success, one for failure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Notes {
     /// Recorded on success.
@@ -41,7 +41,7 @@ pub struct Notes {
     pub failure: Option<Note>,
 }
 
-/// How a write goes to the API server.
+/// The request of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verb {
     /// POST to the collection.
@@ -50,9 +50,9 @@ pub enum Verb {
     Update,
     /// PUT of the status subresource.
     UpdateStatus,
-    /// JSON merge patch, of the named subresource where given.
+    /// JSON merge patch, of the named subresource if given.
     Merge(Option<&'static str>),
-    /// Strategic merge patch, of the named subresource where given.
+    /// Strategic merge patch, of the named subresource if given.
     Strategic(Option<&'static str>),
     /// DELETE with the body as options.
     Delete,
@@ -62,65 +62,64 @@ pub enum Verb {
     Put(&'static str),
 }
 
-/// Which refusals count as success.
+/// Errors that count as success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerate {
-    /// The object is not there.
+    /// The object does not exist.
     pub absent: bool,
-    /// The object is there already.
+    /// The object already exists.
     pub exists: bool,
     /// The object has changed or is another one of the same name.
     pub conflict: bool,
-    /// Any refusal at all: logged at debug level, the pass goes on.
+    /// Any error: logged at debug level, and the reconcile continues.
     pub anything: bool,
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// How.
+    /// The request.
     pub verb: Verb,
-    /// To what.
+    /// The object.
     pub target: Target,
     /// The object, the patch or the delete options.
     pub body: Value,
     /// Events that report it.
     pub notes: Notes,
-    /// Refusals that are fine.
+    /// Errors that count as success.
     pub tolerate: Tolerate,
-    /// Done instead of failing when a create finds the name taken.
+    /// Performed instead of failing when the name of a create exists.
     pub if_exists: Vec<Action>,
 }
 
-/// A command from a decision.
+/// A command of a reconciler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// One write.
     Write(Box<Write>),
-    /// Writes that do not depend on each other: sent in growing groups, ended by the first group
-    /// with a failure.
+    /// Independent writes: sent in growing groups, stopped at the first group with a failure.
     Batch(Vec<Write>),
-    /// Ends the pass unless the object still exists under its UID and is not being deleted, as the API server has it:
-    /// caches of two kinds are not ordered among each other.
+    /// Stops the reconcile unless the API server still has the object with its UID and without a deletion request:
+    /// caches of two kinds are not ordered with each other.
     Confirm(Target),
-    /// An event on its own.
+    /// An event without a write.
     Event(Note),
-    /// Look at the key again after this long.
+    /// Reconcile the key again after this time.
     Requeue(Duration),
 }
 
 impl Write {
-    /// A write of the given kind, without notes.
+    /// Creates a write without events.
     pub fn new(verb: Verb, target: Target, body: Value) -> Self {
         Self { verb, target, body, notes: Notes::default(), tolerate: Tolerate::default(), if_exists: Vec::new() }
     }
 
-    /// A create of a typed object.
+    /// Creates a typed object.
     pub fn create<K: Object>(object: &K) -> Self {
         Self::new(Verb::Create, Target::of(object), tree(object))
     }
 
-    /// A deletion of exactly this object, in the background.
+    /// Deletes exactly this object, in the background.
     pub fn delete<K: Object>(object: &K) -> Self {
         let mut write = Self::new(Verb::Delete, Target::of(object), delete_options(object.uid(), "Background"));
         write.tolerate.absent = true;
@@ -128,7 +127,7 @@ impl Write {
         write
     }
 
-    /// Adds the events of success and failure about `regarding`.
+    /// Adds the events for success and failure, with `regarding` as their object.
     pub fn notes(mut self, regarding: &ObjectReference, success: (&str, &str), failure: (&str, &str)) -> Self {
         self.notes.success = Some(Note::normal(regarding, success.0, success.1));
         self.notes.failure = Some(Note::warning(regarding, failure.0, failure.1));
@@ -137,7 +136,7 @@ impl Write {
 }
 
 impl Note {
-    /// A Normal event.
+    /// Builds a Normal event.
     pub fn normal(regarding: &ObjectReference, reason: &str, message: &str) -> Self {
         Self {
             regarding: regarding.clone(),
@@ -147,13 +146,13 @@ impl Note {
         }
     }
 
-    /// A Warning event.
+    /// Builds a Warning event.
     pub fn warning(regarding: &ObjectReference, reason: &str, message: &str) -> Self {
         Self { kind: EventType::Warning, ..Self::normal(regarding, reason, message) }
     }
 }
 
-/// DeleteOptions with a UID precondition.
+/// Builds DeleteOptions with a UID precondition.
 pub fn delete_options(uid: &str, propagation: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
@@ -168,67 +167,67 @@ impl From<Write> for Action {
 }
 
 impl Action {
-    /// A create of a typed object.
+    /// Creates a typed object.
     pub fn create<K: Object>(object: &K) -> Self {
         Write::create(object).into()
     }
 
-    /// A replacement of a typed object.
+    /// Replaces a typed object.
     pub fn update<K: Object>(object: &K) -> Self {
         Write::new(Verb::Update, Target::of(object), tree(object)).into()
     }
 
-    /// A replacement of a typed object's status.
+    /// Replaces a typed object's status.
     pub fn update_status<K: Object>(object: &K) -> Self {
         Write::new(Verb::UpdateStatus, Target::of(object), tree(object)).into()
     }
 
-    /// A deletion of exactly this object, in the background.
+    /// Deletes exactly this object, in the background.
     pub fn delete<K: Object>(object: &K) -> Self {
         Write::delete(object).into()
     }
 
-    /// A JSON merge patch.
+    /// Applies a JSON merge patch.
     pub fn merge(target: Target, patch: Value) -> Self {
         Write::new(Verb::Merge(None), target, patch).into()
     }
 
-    /// A strategic merge patch.
+    /// Applies a strategic merge patch.
     pub fn strategic(target: Target, patch: Value) -> Self {
         Write::new(Verb::Strategic(None), target, patch).into()
     }
 
-    /// A strategic merge patch of the status subresource.
+    /// Applies a strategic merge patch to the status subresource.
     pub fn strategic_status(target: Target, patch: Value) -> Self {
         Write::new(Verb::Strategic(Some("status")), target, patch).into()
     }
 
-    /// A Normal event.
+    /// Builds a Normal event.
     pub fn event(regarding: &ObjectReference, reason: &str, message: impl AsRef<str>) -> Self {
         Self::Event(Note::normal(regarding, reason, message.as_ref()))
     }
 
-    /// A Warning event.
+    /// Builds a Warning event.
     pub fn warning(regarding: &ObjectReference, reason: &str, message: impl AsRef<str>) -> Self {
         Self::Event(Note::warning(regarding, reason, message.as_ref()))
     }
 
-    /// Finding the object gone is fine.
+    /// Makes the error "not found" count as success.
     pub fn ignore_absent(self) -> Self {
         self.with(|w| w.tolerate.absent = true)
     }
 
-    /// Finding the object there already is fine.
+    /// Makes the error "already exists" count as success.
     pub fn ignore_existing(self) -> Self {
         self.with(|w| w.tolerate.exists = true)
     }
 
-    /// A write that may fail without ending the pass.
+    /// Lets the write fail without stopping the reconcile.
     pub fn best_effort(self) -> Self {
         self.with(|w| w.tolerate.anything = true)
     }
 
-    /// Changes the write inside, where there is one.
+    /// Changes the contained write, if any.
     pub fn with(mut self, change: impl Fn(&mut Write)) -> Self {
         match &mut self {
             Self::Write(write) => change(write),
@@ -238,7 +237,7 @@ impl Action {
         self
     }
 
-    /// The write inside, for tests and traces.
+    /// Returns the contained write, for tests and traces.
     pub fn as_write(&self) -> Option<&Write> {
         match self {
             Self::Write(write) => Some(write),
@@ -247,7 +246,7 @@ impl Action {
     }
 }
 
-/// Actions in a form that tests read: `verb kind name` a line, batches spelled out.
+/// Formats actions for tests: one `verb kind name` per line, with batches expanded.
 pub fn describe(actions: &[Action]) -> Vec<String> {
     let one = |w: &Write| {
         let name = if w.target.name.is_empty() {

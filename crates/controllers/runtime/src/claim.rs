@@ -1,8 +1,8 @@
-//! Adoption and release: which objects belong to a controller, by selector and owner reference.
+//! Adoption and release: objects belong to a controller by selector and owner reference.
 //!
-//! An orphan that matches is adopted, an owned object that no longer matches is released, and what
-//! another controller owns is left alone. A controller that is being deleted changes nothing; before
-//! the first adoption the API server is asked, because the cache may not show the deletion yet.
+//! An orphan that matches is adopted, an owned object that no longer matches is released, and objects of other
+//! controllers are not touched. A controller whose deletion was requested changes nothing; before the first adoption
+//! it is read from the API server, because the cache may not show the deletion yet.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::action::Action;
 use crate::labels;
 use crate::object::{Meta, Object, Target, controller_ref};
 
-/// The result of claiming: what belongs to the owner, and the patches that make it so.
+/// The owned objects, and the patches that adopt and release.
 pub struct Claim<K> {
-    /// Objects that belong to the owner once the actions are done.
+    /// Objects that the owner owns once the actions are performed.
     pub owned: Vec<Arc<K>>,
     /// Adoptions and releases.
     pub actions: Vec<Action>,
 }
 
-/// Sorts `candidates` by whether they belong to `owner`. `adoptable` may refuse an orphan
-/// (a StatefulSet takes pods of its own name only).
+/// Sorts `candidates` into owned and foreign objects. `adoptable` can exclude an orphan (a StatefulSet adopts only
+/// pods with its own names).
 pub fn claim<O: Object, K: Object>(
     owner: &O,
     selector: &LabelSelector,

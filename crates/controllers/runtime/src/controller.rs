@@ -1,8 +1,7 @@
-//! A controller: what wakes it, what it decides, and the workers that drive it.
+//! A controller: its event handlers, its reconciler, and its workers.
 //!
-//! Keys come from informer events through a rate-limited queue. A key is worked by one worker at a
-//! time, and not before the caches show what its last pass wrote: decisions never see a world that
-//! lacks their own doings.
+//! Keys come from informer events through a rate-limited queue. One worker at a time reconciles a key, and only once
+//! the caches show the writes of its last reconcile: a reconciler never sees a cache without its own writes.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -28,25 +27,25 @@ use crate::metrics::Passes;
 /// Keys to reconcile.
 pub type Queue = WorkQueue<String>;
 
-/// A decision over the caches: no IO, no clock but the argument.
+/// A pure reconciler over the caches: no IO, and no clock but the argument.
 pub trait Decide: Send + Sync + 'static {
-    /// What the object of `key` needs now.
+    /// Returns the actions that the object of `key` needs.
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action>;
 
-    /// What to write after a pass failed; a condition, for instance.
+    /// Returns the actions after a failed reconcile, for instance a condition.
     fn failed(&self, _key: &str, _error: &str, _now: Timestamp) -> Vec<Action> {
         Vec::new()
     }
 }
 
-/// A controller that must ask the API server before it can decide.
+/// A reconciler that reads from the API server.
 #[async_trait]
 pub trait Drive: Send + Sync + 'static {
-    /// Does what the object of `key` needs, and returns actions for the rest.
+    /// Reconciles the object of `key`; returns actions for the remaining writes.
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error>;
 }
 
-/// Either kind of controller.
+/// A reconciler of either kind.
 #[derive(Clone)]
 enum Logic {
     Decide(Arc<dyn Decide>),
@@ -62,7 +61,7 @@ struct Registered {
     needs: HashSet<TypeId>,
 }
 
-/// Everything controllers need while they are set up.
+/// Everything that controllers need for their set-up.
 pub struct Setup {
     /// The shared informers.
     pub informers: Informers,
@@ -82,7 +81,7 @@ impl std::fmt::Debug for Setup {
 }
 
 impl Setup {
-    /// Nothing set up yet. `separate` gives each controller its own service account.
+    /// Creates an empty set-up. `separate` gives each controller its own service account.
     pub fn new(client: Client, tasks: Tasks, separate: bool, passes: Passes) -> Self {
         Self {
             informers: Informers::new(client.clone()),
@@ -94,13 +93,13 @@ impl Setup {
         }
     }
 
-    /// Registers a pure controller that writes as the service account `name`.
+    /// Registers a pure reconciler that writes as the service account `name`.
     pub fn decide(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Decide) {
         self.register(name, workers, queue, Logic::Decide(Arc::new(logic)));
     }
 
-    /// Registers a controller that reads and writes as the process itself: those that the accounts of others
-    /// depend on have no account of their own.
+    /// Registers a reconciler that reads and writes with the process's own identity: the service accounts of other
+    /// controllers depend on it, so it can't have its own.
     pub fn drive_as_process(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
         let root = Accounts::new(self.client.clone(), false);
         let recorder = Recorder::new(self.client.clone(), name, "");
@@ -110,12 +109,12 @@ impl Setup {
         self.registered.push(Registered { name, workers, queue, logic, executor, needs });
     }
 
-    /// Registers a controller that does its own reads.
+    /// Registers a reconciler that reads from the API server.
     pub fn drive(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
         self.register(name, workers, queue, Logic::Drive(Arc::new(logic)));
     }
 
-    /// An executor in a controller's name, for tasks beside the queue.
+    /// Returns an executor with a controller's identity, for tasks without a queue.
     pub fn executor(&self, name: &'static str) -> Executor {
         let recorder = Recorder::new(self.client.clone(), name, "");
         Executor::new(Arc::new(self.accounts.of(name)), recorder)
@@ -127,8 +126,8 @@ impl Setup {
         self.registered.push(Registered { name, workers, queue, logic, executor, needs });
     }
 
-    /// Runs everything until `stop`, which also aborts passes in progress: after a lost lease another process writes.
-    /// A controller begins when the kinds it reads are listed, whatever becomes of other kinds.
+    /// Runs everything until `stop`, which also aborts running reconciles: after a lost Lease another process writes.
+    /// A controller starts when the kinds it reads are listed, whatever the state of other kinds.
     pub async fn run(mut self, stop: CancellationToken) {
         let view = self.informers.view();
         let ready = self.informers.start(&self.tasks, &stop);
@@ -194,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// When to look again if the caches do not show yet what the last pass wrote.
+    /// Returns the delay of the next check if the caches do not show the last reconcile's writes yet.
     fn lag(&self, key: &str) -> Option<Duration> {
         let mut all = self.pending.lock();
         let waiting = all.get_mut(key)?;
@@ -245,7 +244,7 @@ impl Worker {
             }
         }
         if error.is_namespace_terminating() {
-            // Nothing can be made there any more, and what is there goes by itself.
+            // No create can succeed in this namespace, and its objects are deleted with it: don't retry.
             self.queue.forget(&key.to_owned());
         } else {
             self.queue.add_rate_limited(key.to_owned());

@@ -1,8 +1,7 @@
-//! As whom a controller writes: the process's own identity, or a service account of its own.
+//! Identities of controllers: the process's own, or one service account each.
 //!
-//! With service accounts every controller has the rights of its bootstrap role and no others. Tokens
-//! are asked for when the first write is due and again before they expire; all accounts share one
-//! connection that carries no client certificate.
+//! With service accounts every controller has only the permissions of its bootstrap role. Tokens are requested before
+//! the first write and again before they expire; all accounts share one connection, which has no client certificate.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use tokio::sync::Mutex;
 const NAMESPACE: &str = "kube-system";
 const LIFETIME: i64 = 3600;
 
-/// Where accounts come from.
+/// The source of identities.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     root: Client,
@@ -23,7 +22,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Controllers write as the process itself, or each as its own service account.
+    /// Creates a source: with `separate` each controller gets its own service account, else the process's identity.
     pub fn new(root: Client, separate: bool) -> Self {
         let anonymous = separate.then(|| {
             let config = Config { identity: None, token: None, ..root.config().clone() };
@@ -32,7 +31,7 @@ impl Accounts {
         Self { root, anonymous }
     }
 
-    /// The account of one controller.
+    /// Returns the identity of one controller.
     pub fn of(&self, name: &str) -> Account {
         Account { name: name.to_owned(), accounts: self.clone(), held: Mutex::new(None) }
     }
@@ -47,7 +46,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// A client that acts as this account.
+    /// Returns a client with this identity.
     pub async fn client(&self) -> Result<Client, Error> {
         let Some(anonymous) = &self.accounts.anonymous else { return Ok(self.accounts.root.clone()) };
         let mut held = self.held.lock().await;
@@ -62,7 +61,7 @@ impl Account {
         Ok(client)
     }
 
-    /// Drops a token that was refused.
+    /// Drops a token that was rejected.
     pub async fn forget(&self) {
         *self.held.lock().await = None;
     }

@@ -1,38 +1,38 @@
-//! Which resources the server has, as its discovery documents say.
+//! Discovery: the resources that the server offers.
 
 use std::collections::HashSet;
 
 use client::{ApiResource, Client, Error, Request};
 use serde::Deserialize;
 
-/// A resource and what may be done with it.
+/// A resource and its verbs.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The resource.
+    /// Resource.
     pub resource: ApiResource,
     /// Verbs.
     pub verbs: Vec<String>,
 }
 
 impl Served {
-    /// Whether a verb is offered.
+    /// Returns whether the resource has a verb.
     pub fn has(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 }
 
-/// What discovery found.
+/// The result of discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Discovered {
     /// Resources in the preferred version of their group.
     pub resources: Vec<Served>,
-    /// Groups that could not be read, as text.
+    /// Groups that could not be read, with the error.
     pub failures: Vec<String>,
     /// Group and plural of each resource.
     known: HashSet<(String, String)>,
 }
 
-/// Aggregated discovery, and what servers without it answer with.
+/// Accepts aggregated discovery, and the older form that servers without it return.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ struct Aggregated {
 struct AggregatedGroup {
     #[serde(default)]
     metadata: Named,
-    /// The preferred one first.
+    /// The preferred version first.
     #[serde(default)]
     versions: Vec<AggregatedVersion>,
 }
@@ -121,8 +121,8 @@ struct Row {
     verbs: Vec<String>,
 }
 
-/// Reads discovery: two requests to a server that has aggregated discovery, one for each version of each group to an
-/// older one. A group that fails is named in the result; a server that fails is an error.
+/// Reads discovery: two requests to a server with aggregated discovery, one per group version to an older one. A
+/// group that fails is listed in the result; a server that fails is an error.
 pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
     for path in ["/api", "/apis"] {
@@ -155,12 +155,13 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
 }
 
 impl Discovered {
-    /// What a server gives that can't be read.
+    /// Builds the result for a server whose discovery can't be read.
     pub fn failed(error: &Error) -> Self {
         Self { failures: vec![error.to_string()], ..Self::default() }
     }
 
-    /// Adds a resource unless a preferred version of its group has it: one that only an older version has counts too.
+    /// Adds a resource unless a preferred version of its group has it. A resource that only an older version has is
+    /// added, too.
     fn add(&mut self, served: Served) {
         let id = (served.resource.group.clone(), served.resource.plural.clone());
         if self.known.insert(id) {

@@ -1,4 +1,4 @@
-//! The one place that writes: performs actions, records events, remembers what to wait for.
+//! The executor: performs actions, records events, and tracks the writes that the caches do not show yet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::credentials::Account;
 use crate::informers::View;
 use crate::object::{Meta, Target};
 
-/// How long a key waits for its own writes to come back before it goes on regardless: as long as upstream's
-/// expectations. Going on earlier makes a second set of pods when a watch lags under load.
+/// Maximum time for which a key waits until the caches show its writes, as long as upstream's expectations. A shorter
+/// time creates a second set of pods when a watch lags under load.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Shortest and longest time between looks at the caches while a key waits.
+/// Minimum and maximum interval between two checks of the caches while a key waits.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A write that the caches have yet to show.
+/// A write that the caches do not show yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
     group: String,
@@ -37,7 +37,7 @@ enum Awaited {
 }
 
 impl Pending {
-    /// Whether the caches show the write, or the wait for it is over.
+    /// Returns whether the caches show the write, or the wait has expired.
     pub fn settled(&self, view: &View) -> bool {
         let shown = match &self.what {
             Awaited::Version(version) => view.reached(&self.group, &self.kind, *version),
@@ -54,22 +54,22 @@ impl Pending {
         shown || expired
     }
 
-    /// When to look at the caches again: soon after a write, more rarely while a watch lags.
+    /// Returns the delay of the next check: short after the write, longer while a watch lags.
     pub fn next_look(&self) -> Duration {
         (self.since.elapsed() / 4).clamp(LOOKS.0, LOOKS.1)
     }
 }
 
-/// What a pass has done.
+/// The result of a reconcile.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Writes to wait for.
     pub pending: Vec<Pending>,
-    /// When to look again, if asked for.
+    /// Delay of the next reconcile, if requested.
     pub requeue: Option<Duration>,
 }
 
-/// Performs actions in the name of one controller.
+/// Performs actions with the identity of one controller.
 #[derive(Clone)]
 pub struct Executor {
     account: Arc<Account>,
@@ -83,12 +83,12 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor that writes as `account`.
+    /// Creates an executor that writes as `account`.
     pub fn new(account: Arc<Account>, recorder: Recorder) -> Self {
         Self { account, recorder }
     }
 
-    /// A client in the controller's name, for its own reads and writes.
+    /// Returns a client with the controller's identity, for its own reads and writes.
     pub async fn client(&self) -> Result<Client, Error> {
         self.account.client().await
     }
@@ -102,7 +102,7 @@ impl Executor {
         self.recorder.event(&note.regarding, kind, &note.reason, note.message.clone());
     }
 
-    /// Performs actions in order up to the first failure. `done` also tells what was written before it.
+    /// Performs actions in order up to the first failure. `done` then lists the writes before it.
     pub async fn perform(&self, actions: Vec<Action>, done: &mut Done) -> Result<(), Error> {
         for action in actions {
             match action {
@@ -121,7 +121,8 @@ impl Executor {
     /// Reads the object from the API server.
     ///
     /// # Errors
-    /// It is gone, another one of the same name, or being deleted: a conflict with what the pass assumed.
+    /// A conflict with the reconcile's assumption: it is deleted, another one of the same name, or its deletion was
+    /// requested.
     async fn confirm(&self, target: &Target) -> Result<(), Error> {
         let found: PartialObject = self.request(Request::get(target.path())).await?;
         let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
@@ -133,7 +134,8 @@ impl Executor {
         Err(Error::Api(Box::new(Status { message: Some(message), reason, code, ..Status::default() })))
     }
 
-    /// Groups of 1, 2, 4 and so on: a server that refuses is not flooded, one that accepts is not slow.
+    /// Sends groups of 1, 2, 4 and so on: fast if the server accepts them, without flooding a server that rejects
+    /// them.
     async fn batch(&self, writes: Vec<Write>, done: &mut Done) -> Result<(), Error> {
         let mut rest = writes.into_iter();
         let mut size = 1;

@@ -1,4 +1,4 @@
-//! Deterministic names: template hashes and random suffixes in the alphabet that avoids words.
+//! Deterministic names: template hashes and random suffixes in an alphabet that forms no words.
 
 use std::hash::Hasher;
 
@@ -9,12 +9,12 @@ use crate::object::normalized;
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Writes text in the safe alphabet, a character each.
+/// Encodes text in the safe alphabet, one character each.
 pub fn safe_encode(text: &str) -> String {
     text.bytes().filter_map(|b| ALPHABET.get(usize::from(b) % ALPHABET.len())).map(|b| char::from(*b)).collect()
 }
 
-/// The hash of anything that serializes, compared after absent, null and empty are made one.
+/// Hashes a serializable value; absent, null and empty values hash equally.
 pub fn of<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
     let tree = serde_json::to_value(value).map(normalized).unwrap_or_default();
     let mut hasher = fnv::FnvHasher::default();
@@ -26,12 +26,12 @@ pub fn of<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
     safe_encode(&((wide >> 32) as u32 ^ wide as u32).to_string())
 }
 
-/// The `pod-template-hash` of a template.
+/// Returns the `pod-template-hash` of a template.
 pub fn template(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     of(template, collisions.filter(|c| *c > 0))
 }
 
-/// Canonical text of a tree: keys in order whatever map keeps them.
+/// Returns canonical text of a JSON tree: keys sorted whatever the map's order.
 fn sorted(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Object(map) => {

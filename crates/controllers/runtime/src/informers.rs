@@ -1,9 +1,8 @@
-//! One informer a kind, shared by all controllers.
+//! One informer per kind, shared by all controllers.
 //!
-//! Controllers name the kinds, indexes and handlers they need while they are set up; nothing runs
-//! before [`Informers::start`]. A kind nobody asked for is never listed. Each store knows up to which
-//! resource version it shows every change: that is how a controller knows that its own writes have
-//! come back.
+//! Controllers declare kinds, indexes and handlers during set-up; no informer runs before [`Informers::start`]. A
+//! kind that no controller declares is never listed. Each store knows the resource version up to which it shows every
+//! change, so that a controller knows when the store shows its own writes.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::object::{Meta, Object, split_key};
 
-/// The index of [`Cache::candidates`]: by the controller's UID, or by namespace for orphans.
+/// Index of [`Cache::candidates`]: by the controller's UID, or by namespace for orphans.
 const CLAIM: &str = "claim";
 const NAMESPACE: &str = "namespace";
 
@@ -34,48 +33,48 @@ impl<K> Clone for Cache<K> {
 }
 
 impl<K: Object> Cache<K> {
-    /// A cache of fixed content without indexes, for tests of decisions.
+    /// Creates a cache with fixed content and no indexes, for tests of reconcilers.
     #[cfg(any(test, feature = "testing"))]
     pub fn fixed(objects: Vec<K>) -> Self {
         Self { store: Arc::new(OnceLock::from(Store::fixed(objects, Vec::new()))) }
     }
 
-    /// The object of a key.
+    /// Returns the object of a key.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.store.get()?.get(key)
     }
 
-    /// The object of a namespace and name.
+    /// Returns the object of a namespace and name.
     pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         if namespace.is_empty() { self.get(name) } else { self.get(&format!("{namespace}/{name}")) }
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.store.get().map(Store::list).unwrap_or_default()
     }
 
-    /// The objects that an index holds under a value.
+    /// Returns the objects that an index holds for a value.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         self.store.get().map(|s| s.by_index(index, value)).unwrap_or_default()
     }
 
-    /// The objects of a namespace; needs [`Kind::index_namespace`].
+    /// Returns the objects of a namespace; needs [`Kind::index_namespace`].
     pub fn within(&self, namespace: &str) -> Vec<Arc<K>> {
         self.by(NAMESPACE, namespace)
     }
 
-    /// The objects that a controller controls; needs [`Kind::index_claims`].
+    /// Returns the objects that a controller owns; needs [`Kind::index_claims`].
     pub fn owned(&self, uid: &str) -> Vec<Arc<K>> {
         self.by(CLAIM, uid)
     }
 
-    /// The objects of a namespace that nobody controls; needs [`Kind::index_claims`].
+    /// Returns the objects of a namespace without a controller; needs [`Kind::index_claims`].
     pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
         self.by(CLAIM, &orphan_key(namespace))
     }
 
-    /// What a controller may claim: its own and the orphans of its namespace.
+    /// Returns the objects that a controller may own or adopt: its own and the orphans of its namespace.
     pub fn candidates(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         let mut found = self.owned(uid);
         found.extend(self.orphans(namespace));
@@ -87,7 +86,7 @@ fn orphan_key(namespace: &str) -> String {
     format!("orphans:{namespace}")
 }
 
-/// What an informer has seen, asked by kind name.
+/// The progress of an informer, by kind name.
 trait Seen: Send + Sync {
     fn version(&self) -> u64;
     fn holds(&self, key: &str, uid: &str) -> bool;
@@ -112,7 +111,7 @@ impl<K: Object> Seen for Cache<K> {
 type Starter = Box<dyn FnOnce(&mut HashMap<TypeId, Box<dyn Any + Send>>, &Tasks, &CancellationToken) -> Waiter + Send>;
 type Waiter = futures::future::BoxFuture<'static, ()>;
 
-/// Resolves when the first list of a kind is in.
+/// Resolves when a kind's informer has synced.
 pub(crate) type Ready = Shared<Waiter>;
 
 /// The informers of one process.
@@ -130,18 +129,18 @@ impl std::fmt::Debug for Informers {
     }
 }
 
-/// One kind while controllers are set up.
+/// A kind during set-up.
 pub struct Kind<'a, K: Object> {
     slot: &'a mut Slot<K>,
 }
 
 impl<K: Object> Kind<'_, K> {
-    /// Read access.
+    /// Returns read access.
     pub fn cache(&self) -> Cache<K> {
         self.slot.cache.clone()
     }
 
-    /// An index; the first of a name wins.
+    /// Adds an index; the first of a name wins.
     pub fn index(self, name: &'static str, keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
         if self.slot.indexes.insert(name) {
             self.slot.informer = self.slot.informer.take().map(|i| i.index(name, keys));
@@ -149,12 +148,12 @@ impl<K: Object> Kind<'_, K> {
         self
     }
 
-    /// An index for [`Cache::within`].
+    /// Adds the index of [`Cache::within`].
     pub fn index_namespace(self) -> Self {
         self.index(NAMESPACE, |o| vec![o.namespace().to_owned()])
     }
 
-    /// An index for [`Cache::candidates`].
+    /// Adds the index of [`Cache::candidates`].
     pub fn index_claims(self) -> Self {
         self.index(CLAIM, |o| match o.controller() {
             Some(owner) => vec![owner.uid.clone()],
@@ -162,13 +161,13 @@ impl<K: Object> Kind<'_, K> {
         })
     }
 
-    /// Called for every change; must not block.
+    /// Adds an event handler for every change; it must not block.
     pub fn on(self, handler: impl Fn(&Event<K>) + Send + Sync + 'static) -> Self {
         self.slot.informer = self.slot.informer.take().map(|i| i.on_event(move |event| handler(&event)));
         self
     }
 
-    /// Drops what nobody needs before an object is stored.
+    /// Drops unneeded fields before an object is stored.
     pub fn trim(self, trim: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         self.slot.informer = self.slot.informer.take().map(|i| i.transform(trim));
         self
@@ -176,17 +175,17 @@ impl<K: Object> Kind<'_, K> {
 }
 
 impl Informers {
-    /// No informers yet.
+    /// Creates a set without informers.
     pub fn new(client: Client) -> Self {
         Self { client, slots: HashMap::new(), starters: Vec::new(), touched: HashSet::new(), seen: HashMap::new() }
     }
 
-    /// The one informer of a kind.
+    /// Declares the informer of a kind.
     pub fn of<K: Object>(&mut self) -> Kind<'_, K> {
         self.selected(ListParams::default())
     }
 
-    /// The one informer of a kind of which nobody needs more than `params` select.
+    /// Declares the informer of a kind that is limited to the objects that `params` select.
     pub fn selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
         let id = TypeId::of::<K>();
         self.touched.insert(id);
@@ -216,24 +215,24 @@ impl Informers {
         self.starters.push((id, start));
     }
 
-    /// The kinds asked for since the last call: what the controller being set up needs.
+    /// Returns the kinds declared since the last call: those of the controller being set up.
     pub(crate) fn take_touched(&mut self) -> HashSet<TypeId> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Starts every informer; gives what tells when each has its first list.
+    /// Starts every informer; returns futures that resolve when each has synced.
     pub(crate) fn start(&mut self, tasks: &Tasks, stop: &CancellationToken) -> HashMap<TypeId, Ready> {
         let starters = std::mem::take(&mut self.starters);
         starters.into_iter().map(|(id, start)| (id, start(&mut self.slots, tasks, stop).shared())).collect()
     }
 
-    /// What the informers have seen, for the executor.
+    /// Returns the informers' progress, for the executor.
     pub fn view(&self) -> View {
         View { seen: Arc::new(self.seen.clone()) }
     }
 }
 
-/// Asks whether the informers have caught up with a write.
+/// The informers' progress, to check whether they show a write.
 #[derive(Clone)]
 pub struct View {
     seen: Arc<HashMap<String, Arc<dyn Seen>>>,
@@ -246,12 +245,12 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// Whether the kind's informer has seen this version, or there is none.
+    /// Returns whether the kind's informer has seen this version, or does not exist.
     pub fn reached(&self, group: &str, kind: &str, version: u64) -> bool {
         self.seen.get(&qualified(group, kind)).is_none_or(|s| s.version() >= version)
     }
 
-    /// Whether the kind's informer no longer holds this object alive, or there is none.
+    /// Returns whether the kind's informer no longer has this object without a deletion request, or does not exist.
     pub fn gone(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
         self.seen.get(&qualified(group, kind)).is_none_or(|s| !s.holds(key, uid))
     }
@@ -261,7 +260,7 @@ fn qualified(group: &str, kind: &str) -> String {
     format!("{group}/{kind}")
 }
 
-/// The namespace of a queue key.
+/// Returns the namespace of a queue key.
 pub fn namespace_of(key: &str) -> &str {
     split_key(key).0
 }

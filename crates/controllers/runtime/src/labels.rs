@@ -1,4 +1,4 @@
-//! Label selectors, as `LabelSelector` objects and plain maps carry them.
+//! Label selectors: `LabelSelector` objects and plain maps.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whether the selector takes an object with these labels. An empty selector takes everything;
-/// an unknown operator takes nothing.
+/// Returns whether the selector matches the labels. An empty selector matches everything; an unknown operator matches
+/// nothing.
 pub fn matches(selector: &LabelSelector, labels: Option<&Labels>) -> bool {
     let get = |key: &str| labels.and_then(|l| l.get(key));
     let equal = selector.match_labels.iter().flatten().all(|(k, v)| get(k) == Some(v));
@@ -25,18 +25,18 @@ pub fn matches(selector: &LabelSelector, labels: Option<&Labels>) -> bool {
         })
 }
 
-/// Whether every pair of a plain selector map is among the labels.
+/// Returns whether every pair of a plain selector map is among the labels.
 pub fn matches_map(selector: &Labels, labels: Option<&Labels>) -> bool {
     selector.iter().all(|(k, v)| labels.and_then(|l| l.get(k)) == Some(v))
 }
 
-/// Whether the selector says nothing at all.
+/// Returns whether the selector is empty.
 pub fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The selector as a plain map makes it.
+/// Converts a plain map to a selector.
 pub fn from_map(map: Option<&Labels>) -> LabelSelector {
     LabelSelector { match_labels: map.cloned(), match_expressions: None }
 }

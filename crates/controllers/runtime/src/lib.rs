@@ -1,10 +1,10 @@
-//! The mechanism under every controller.
+//! The runtime of all controllers.
 //!
 //! - [`Informers`] keeps one copy of each kind for all controllers.
-//! - [`Decide`] is a controller as a pure function from caches to [`Action`]s; [`Drive`] is one that
-//!   must ask the API server first.
-//! - The executor alone writes: it handles events, conflicts and back-off, and holds a key back until
-//!   the caches show what the last pass wrote.
+//! - [`Decide`] is a reconciler as a pure function from caches to [`Action`]s; [`Drive`] is a reconciler that reads
+//!   from the API server.
+//! - Only the executor writes: it handles events, conflicts and back-off, and holds a key back until the caches show
+//!   the writes of the last reconcile.
 
 mod action;
 pub mod claim;

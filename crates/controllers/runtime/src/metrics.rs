@@ -1,4 +1,4 @@
-//! What controllers do, as numbers.
+//! Metrics of the controllers.
 
 use base_telemetry::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,18 +11,18 @@ struct Labels {
     result: &'static str,
 }
 
-/// Counts passes by controller and result. Cheap to clone.
+/// Counter of reconciles by controller and result. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Passes(Family<Labels, Counter>);
 
 impl Passes {
-    /// Counts into a registry.
+    /// Registers the counter.
     pub fn new(metrics: &Metrics) -> Self {
         let help = "Passes of controllers over one object";
         Self(metrics.register("controller_passes", help, Family::default()))
     }
 
-    /// Counts one pass.
+    /// Counts one reconcile.
     pub fn count(&self, controller: &str, ok: bool) {
         let result = if ok { "success" } else { "error" };
         self.0.get_or_create(&Labels { controller: controller.to_owned(), result }).inc();

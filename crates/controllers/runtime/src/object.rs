@@ -1,8 +1,7 @@
-//! What every built-in object offers a controller: its kind, its metadata, and its place in the API.
+//! Accessors of every built-in object: kind, metadata, and paths in the API.
 //!
-//! [`Object`] is a blanket trait over k8s-openapi's types so that controllers need no bound lists.
-//! [`Target`] names one object at the API without its type: actions carry it, so that one executor
-//! serves every kind.
+//! [`Object`] is a blanket trait over k8s-openapi's types, so that controllers need no lists of bounds. [`Target`]
+//! names an object of the API without its type: actions carry it, so that one executor serves every kind.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -30,7 +29,7 @@ impl<K> Object for K where
 {
 }
 
-/// Short accessors over metadata; an absent string reads as empty.
+/// Accessors of metadata; an absent string is returned as an empty one.
 pub trait Meta {
     /// The object's metadata.
     fn meta(&self) -> &ObjectMeta;
@@ -50,47 +49,47 @@ pub trait Meta {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// `metadata.generation`, 0 where absent.
+    /// Returns `metadata.generation`, 0 if absent.
     fn generation(&self) -> i64 {
         self.meta().generation.unwrap_or_default()
     }
 
-    /// Whether deletion has begun.
+    /// Returns whether deletion was requested.
     fn deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
-    /// One label's value.
+    /// Returns a label's value.
     fn label(&self, key: &str) -> Option<&str> {
         self.meta().labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// One annotation's value.
+    /// Returns an annotation's value.
     fn annotation(&self, key: &str) -> Option<&str> {
         self.meta().annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether the finalizer is present.
+    /// Returns whether the finalizer is present.
     fn has_finalizer(&self, name: &str) -> bool {
         self.meta().finalizers.iter().flatten().any(|f| f == name)
     }
 
-    /// The owner reference that controls this object.
+    /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
         self.meta().owner_references.iter().flatten().find(|r| r.controller == Some(true))
     }
 
-    /// Whether `uid` controls this object.
+    /// Returns whether `uid` is this object's controller.
     fn controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|r| r.uid == uid)
     }
 
-    /// Creation time in whole seconds since the epoch, 0 where absent.
+    /// Returns the creation time in whole seconds since the epoch, 0 if absent.
     fn created(&self) -> i64 {
         self.meta().creation_timestamp.as_ref().map_or(0, |t| t.0.as_second())
     }
 
-    /// `namespace/name`, or `name` for a cluster-scoped object: the key queues use.
+    /// Returns the queue key: `namespace/name`, or `name` for a cluster-scoped object.
     fn key(&self) -> String {
         match self.meta().namespace.as_deref() {
             Some(ns) if !ns.is_empty() => format!("{ns}/{}", self.name()),
@@ -110,7 +109,7 @@ pub fn split_key(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
-/// One object at the API, named without its Rust type.
+/// An object of the API, without its Rust type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// API group, empty for core.
@@ -119,23 +118,23 @@ pub struct Target {
     pub version: String,
     /// Kind, as in TypeMeta.
     pub kind: String,
-    /// The resource's name in paths.
+    /// Plural resource name in paths.
     pub plural: String,
-    /// Namespace, absent for cluster-scoped objects.
+    /// Namespace; None for cluster-scoped objects.
     pub namespace: Option<String>,
     /// Object name; empty for a create with `generateName`.
     pub name: String,
-    /// UID, where known.
+    /// UID, if known.
     pub uid: Option<String>,
 }
 
 impl Target {
-    /// The target that a typed object is.
+    /// Returns the target of a typed object.
     pub fn of<K: Object>(object: &K) -> Self {
         Self { uid: object.meta().uid.clone(), ..Self::named::<K>(object.meta().namespace.as_deref(), object.name()) }
     }
 
-    /// A target by name alone.
+    /// Returns a target by name alone.
     pub fn named<K: Object>(namespace: Option<&str>, name: &str) -> Self {
         Self {
             group: K::GROUP.to_owned(),
@@ -148,12 +147,12 @@ impl Target {
         }
     }
 
-    /// `group/version`, or the version alone for core.
+    /// Returns `group/version`, or the version alone for core.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The collection's path at the API server.
+    /// Returns the collection's path.
     pub fn collection(&self) -> String {
         let root = if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -166,12 +165,12 @@ impl Target {
         }
     }
 
-    /// The object's path at the API server.
+    /// Returns the object's path.
     pub fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
 
-    /// The queue key of the object.
+    /// Returns the queue key.
     pub fn key(&self) -> String {
         match &self.namespace {
             Some(ns) => format!("{ns}/{}", self.name),
@@ -180,7 +179,7 @@ impl Target {
     }
 }
 
-/// A reference to an object as events carry it.
+/// Returns an object reference for events.
 pub fn reference<K: Object>(object: &K) -> ObjectReference {
     let meta = object.meta();
     ObjectReference {
@@ -194,7 +193,7 @@ pub fn reference<K: Object>(object: &K) -> ObjectReference {
     }
 }
 
-/// The controlling owner reference that `owner` gives its children.
+/// Returns the controller owner reference to `owner`.
 pub fn controller_ref<K: Object>(owner: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::API_VERSION.to_owned(),
@@ -206,7 +205,7 @@ pub fn controller_ref<K: Object>(owner: &K) -> OwnerReference {
     }
 }
 
-/// The object as a JSON tree, TypeMeta included.
+/// Returns the object as a JSON tree, with kind and apiVersion.
 pub fn tree<K: Object>(object: &K) -> Value {
     serde_json::to_value(object).unwrap_or(Value::Null)
 }
@@ -231,7 +230,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether two values mean the same: absent, null and empty are one. Equal values are not written out for that.
+/// Returns whether two values are semantically equal: absent, null and empty are the same. Serializes only values
+/// that differ.
 pub fn same<T: Serialize + PartialEq>(a: &T, b: &T) -> bool {
     if a == b {
         return true;

@@ -1,48 +1,48 @@
-//! What a pod's status says, in the words controllers use: active, ready, available.
+//! Accessors of a pod's status: active, ready, available.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
 use crate::object::Meta;
 
-/// `status.phase`, empty where absent.
+/// Returns `status.phase`, empty if absent.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether the pod has run to its end.
+/// Returns whether the pod has terminated.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether the pod counts as a replica: neither finished nor being deleted.
+/// Returns whether the pod counts as a replica: neither terminated nor being deleted.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !pod.deleting()
 }
 
-/// Whether the pod is on its way out but not finished.
+/// Returns whether the pod is being deleted but has not terminated.
 pub fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.deleting()
 }
 
-/// One condition by its type.
+/// Returns a condition by its type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
 }
 
-/// Whether the Ready condition holds.
+/// Returns whether the pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|c| c.status == "True")
 }
 
-/// Since when the pod has been ready.
+/// Returns the time since which the pod has been ready.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|c| c.status == "True")?;
     ready.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Seconds until the pod becomes available if it stays ready: `Some(0)` means available now,
-/// `None` means not ready.
+/// Returns the seconds until the pod becomes available if it stays ready: `Some(0)` means available now, `None` not
+/// ready.
 pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<i64> {
     if !is_ready(pod) {
         return None;
@@ -54,25 +54,25 @@ pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option
     Some((since.as_second() + i64::from(min_ready_seconds) - now.as_second()).max(0))
 }
 
-/// Whether the pod has been ready for `min_ready_seconds`.
+/// Returns whether the pod has been ready for `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     available_in(pod, min_ready_seconds, now) == Some(0)
 }
 
-/// The node the pod is bound to, empty where it is not.
+/// Returns the node of the pod, empty if it is not bound.
 pub fn node_name(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
 }
 
-/// The index of pods by the node they are bound to, for [`by_node`].
+/// Index of pods by their node, for [`by_node`].
 pub const BY_NODE: &str = "node";
 
-/// The values of a pod in the index [`BY_NODE`].
+/// Returns the values of a pod in the index [`BY_NODE`].
 pub fn by_node(pod: &Pod) -> Vec<String> {
     Some(node_name(pod).to_owned()).filter(|name| !name.is_empty()).into_iter().collect()
 }
 
-/// Container restarts in all.
+/// Returns the number of container restarts.
 pub fn restarts(pod: &Pod) -> i32 {
     let Some(status) = &pod.status else { return 0 };
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();

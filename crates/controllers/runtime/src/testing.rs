@@ -1,4 +1,4 @@
-//! An API server in a few lines, for tests of what controllers read and write.
+//! A small API server for tests of controllers' reads and writes.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The requests so far, as `METHOD path`.
+/// The received requests, as `METHOD path`.
 pub type Requests = Arc<Mutex<Vec<String>>>;
 
-/// Gives the body of the response to `METHOD path`; no response comes to a request without one.
+/// Returns the body of the response to `METHOD path`; None sends no response.
 type Respond = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// Starts the server; returns a client of it and the log of requests.
 ///
 /// # Errors
-/// There is no port on the loopback address.
+/// No port is free on the loopback address.
 pub async fn serve(
     respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
 ) -> std::io::Result<(Client, Requests)> {
@@ -32,7 +32,7 @@ pub async fn serve(
     Ok((Client::new(Config::builder(format!("http://{address}"))), requests))
 }
 
-/// Reads requests whose heads and bodies are short enough for one read, as those of tests are.
+/// Reads requests that fit into one read each, as those of tests do.
 async fn converse(mut stream: TcpStream, respond: Arc<Respond>, log: Requests) {
     let mut buffer = vec![0; 65536];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {

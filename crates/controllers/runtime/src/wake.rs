@@ -1,4 +1,4 @@
-//! From an informer's event to keys: the object itself, its controller, or whoever could claim it.
+//! Event handlers that enqueue keys: the object itself, its controller, or controllers that could adopt it.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::informers::{Cache, Kind};
 use crate::labels;
 use crate::object::{Meta, Object};
 
-/// Queues the object itself.
+/// Enqueues the object itself.
 pub fn itself<K: Object>(queue: &Queue) -> impl Fn(&Event<K>) + Send + Sync + 'static {
     let queue = queue.clone();
     move |event| queue.add(event.object().key())
 }
 
-/// Queues the object's controller of kind `O`, before and after the change; for an orphan, every
-/// `O` of the namespace whose selector takes it.
+/// Enqueues the object's controller of kind `O`, before and after the change; for an orphan, every `O` of the
+/// namespace whose selector matches.
 pub fn claimant<O: Object, K: Object>(
     queue: &Queue,
     owners: Cache<O>,
@@ -40,7 +40,7 @@ pub fn claimant<O: Object, K: Object>(
     }
 }
 
-/// The key of the object's controller if that is an `O`.
+/// Returns the key of the object's controller if that is an `O`.
 pub fn owner_key<O: Object, K: Object>(object: &Arc<K>) -> Option<String> {
     let owner = object.controller()?;
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -65,7 +65,7 @@ fn queue_all(queue: &Queue, keys: impl IntoIterator<Item = String>) {
     }
 }
 
-/// What wakes a controller of `O`s that own `K`s.
+/// Registers the handlers of a controller of `O`s that own `K`s.
 pub fn on_owned<O: Object, K: Object>(
     kind: Kind<'_, K>,
     queue: &Queue,

@@ -1,4 +1,4 @@
-//! When a controller writes and when it does not, against a server that logs requests.
+//! Tests when a controller writes, against a server that logs requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Decide for Adopt {
     }
 }
 
-/// Runs the controller over `keys` until it is cancelled after `time`; true if all its tasks ended at once then.
+/// Runs the controller over `keys` and cancels it after `time`; returns true if all its tasks then ended at once.
 async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
     let stop = CancellationToken::new();
     let tasks = Tasks::new(stop.clone());
