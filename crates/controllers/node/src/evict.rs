@@ -1,4 +1,4 @@
-//! Eviction from nodes with NoExecute taints, when the pod's tolerations have run out.
+//! Taint eviction: deletes pods from nodes with NoExecute taints once their tolerations have expired.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time};
 
-/// Decides whether one pod must leave its node.
+/// Returns the deletion of the pod if its tolerations have expired.
 pub fn reconcile(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
     if pod.deleting() || pods::is_terminal(pod) {
         return Vec::new();
@@ -24,7 +24,7 @@ pub fn reconcile(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
     }
 }
 
-/// When the pod must go: never, or at the end of its shortest toleration.
+/// Returns the time of the eviction: the end of the shortest toleration, or None for never.
 fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
     let tolerations: Vec<_> = pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten()).collect();
     let mut earliest: Option<Timestamp> = None;
@@ -41,7 +41,7 @@ fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
     earliest
 }
 
-/// Whether a toleration covers a taint.
+/// Returns whether a toleration covers a taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let key = toleration.key.as_deref().unwrap_or_default();
     let effect = toleration.effect.as_deref().unwrap_or_default();
@@ -68,12 +68,13 @@ fn evict(pod: &Pod, now: Timestamp) -> Vec<Action> {
 struct Eviction {
     nodes: Cache<Node>,
     pods: Cache<Pod>,
-    /// When taints that do not say when they were added were first seen, by node.
+    /// First-seen times of taints without `timeAdded`, by node.
     seen: Mutex<HashMap<String, Vec<(Taint, Timestamp)>>>,
 }
 
 impl Eviction {
-    /// The node's taints, each with a time: tolerations run from there, however often the pod is looked at.
+    /// Returns the node's taints with their times. Tolerations count from that time, however often the pod is
+    /// reconciled.
     fn timed(&self, node: &Node, now: Timestamp) -> Vec<Taint> {
         let mut taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
         let mut seen = self.seen.lock();

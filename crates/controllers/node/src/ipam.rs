@@ -1,4 +1,4 @@
-//! Pod networks of nodes: each gets a free subnet of the cluster's range.
+//! Node IPAM: allocates a free subnet of the cluster's pod network to each node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub use pool::{Pool, Range};
 
 mod pool;
 
-/// The subnets a node has.
+/// Returns the subnets of a node.
 fn held(node: &Node) -> Vec<IpNet> {
     let Some(spec) = &node.spec else { return Vec::new() };
     let all = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
@@ -25,8 +25,8 @@ fn held(node: &Node) -> Vec<IpNet> {
     found
 }
 
-/// The pools of all families and what each node has of them. What was given out counts at once; what nodes show
-/// replaces it.
+/// The pools of all families and the subnets allocated from them. An allocation counts at once; the node's spec
+/// replaces it when it is observed.
 #[derive(Debug)]
 struct Allocations {
     pools: Vec<Pool>,
@@ -34,7 +34,7 @@ struct Allocations {
 }
 
 impl Allocations {
-    /// All of `ranges` is free but for what overlaps `services`.
+    /// Creates pools of `ranges`, without the subnets that overlap `services`.
     fn new(ranges: &[Range], services: &[IpNet]) -> Self {
         let mut pools: Vec<_> = ranges.iter().map(|range| Pool::new(*range)).collect();
         for pool in &mut pools {
@@ -43,7 +43,7 @@ impl Allocations {
         Self { pools, by_node: HashMap::new() }
     }
 
-    /// Notes what a node has; a node without subnets keeps what was given to it.
+    /// Records a node's subnets; a node without subnets keeps its allocation.
     fn observe(&mut self, name: &str, nets: Vec<IpNet>) {
         if nets.is_empty() || self.by_node.get(name) == Some(&nets) {
             return;
@@ -62,7 +62,7 @@ impl Allocations {
         }
     }
 
-    /// A subnet of each pool; none if one of them is exhausted.
+    /// Allocates a subnet from each pool; None if one of them is exhausted.
     fn allocate(&mut self, name: &str) -> Option<Vec<IpNet>> {
         if let Some(nets) = self.by_node.get(name) {
             return Some(nets.clone());
@@ -78,7 +78,7 @@ struct Ipam {
     allocations: Arc<Mutex<Allocations>>,
 }
 
-/// Sets up node IPAM. Subnets that overlap the `services` ranges are not given out.
+/// Sets up node IPAM. Subnets that overlap the `services` ranges are not allocated.
 pub fn ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
     let queue = Queue::new();
     let allocations = Arc::new(Mutex::new(Allocations::new(ranges, services)));
@@ -116,7 +116,7 @@ impl Decide for Ipam {
     }
 }
 
-/// When to look again for a node that got no subnet: other nodes may have gone.
+/// Requeue delay of a node without a free subnet: other nodes may have been deleted.
 const EXHAUSTED: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Controllers of nodes: their health, their taints, their share of the pod network, their leftovers.
+//! Controllers of nodes: health, taints, pod networks, and garbage collection of pods.
 
 pub mod evict;
 pub mod ipam;

@@ -1,8 +1,8 @@
-//! Node health: a kubelet that is silent for too long, and the taints that follow from conditions.
+//! Node health: marks nodes without heartbeats as unknown, and sets the taints that follow from conditions.
 //!
-//! A heartbeat is a change of the node's Lease or status as this process sees it, so clocks of
-//! machines need not agree. When no node at all is heard, the fault is more likely on this side:
-//! nodes are marked unknown, but nothing is evicted.
+//! A heartbeat is a change of the node's Lease or status, timed by this process, so that machines' clocks need not
+//! agree. If no node at all sends heartbeats, the fault is more likely on this side: nodes are marked unknown, but no
+//! pod is evicted.
 
 mod conditions;
 mod taints;
@@ -22,32 +22,32 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, pod
 
 pub use conditions::condition;
 
-/// How patient the controller is.
+/// Timeouts of heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Silence after which a node is unknown (`--node-monitor-grace-period`).
+    /// Time without a heartbeat after which a node is unknown (`--node-monitor-grace-period`).
     pub grace: Duration,
-    /// The same for a node that has just appeared (`--node-startup-grace-period`).
+    /// The same for a node without a first heartbeat (`--node-startup-grace-period`).
     pub startup: Duration,
 }
 
-/// What one decision looks at.
+/// Inputs of one reconcile.
 pub struct View<'a> {
     /// The node.
     pub node: &'a Node,
-    /// When it was last heard.
+    /// Time of the last heartbeat.
     pub heard: Timestamp,
-    /// How long it may be silent.
+    /// Timeout of this node.
     pub grace: Duration,
-    /// Whether any node is heard.
+    /// At least one node sends heartbeats.
     pub light: bool,
     /// The pods on the node.
     pub pods: &'a [Arc<Pod>],
-    /// The moment of the pass.
+    /// Current time.
     pub now: Timestamp,
 }
 
-/// Decides what one node needs.
+/// Returns the actions for one node.
 pub fn reconcile(view: &View<'_>) -> Vec<Action> {
     let silent = time::until(view.heard + view.grace, view.now).is_zero();
     let mut node = view.node.clone();
@@ -65,9 +65,9 @@ pub fn reconcile(view: &View<'_>) -> Vec<Action> {
         }
         actions.extend(view.pods.iter().filter_map(|p| unready(p, view.now)));
     }
-    // The list of taints is replaced as a whole, so the patch names the version that it was computed from: taints that
-    // others set meanwhile would be lost. A status write changes the version; the taints follow in the pass that its
-    // event causes.
+    // The patch replaces the whole list of taints, so it names the version that it was computed from; otherwise it
+    // would drop taints that other clients added meanwhile. A status write changes the version, so the taints follow
+    // in the reconcile that its event causes.
     let wanted = taints::wanted(&node, view.light, view.now).filter(|_| !marked);
     if let Some(wanted) = wanted {
         let patch =
@@ -80,7 +80,7 @@ pub fn reconcile(view: &View<'_>) -> Vec<Action> {
     actions
 }
 
-/// A pod on a node that is not ready can't be ready.
+/// Sets a pod's condition Ready to false: its node is not ready.
 fn unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
     let ready = pods::condition(pod, "Ready").filter(|c| c.status == "True")?;
     if pods::is_terminal(pod) {
@@ -93,7 +93,7 @@ fn unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
     Some(Action::strategic_status(Target::of(pod.as_ref()), patch).ignore_absent())
 }
 
-/// When each node was last heard, by this process's clock.
+/// Time of each node's last heartbeat, by this process's clock.
 type Heard = Arc<Mutex<HashMap<String, Timestamp>>>;
 
 struct Lifecycle {
@@ -139,7 +139,7 @@ fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<No
         return;
     }
     heard.lock().insert(new.name().to_owned(), Timestamp::now());
-    // A node that was taken for lost is looked at as soon as it speaks again.
+    // Reconcile a node at once if its heartbeats resume.
     let lost = |n: &Arc<Node>| condition(n, "Ready").is_some_and(|c| c.status == "Unknown");
     if nodes.get(new.name()).as_ref().is_some_and(lost) {
         queue.add(new.name().to_owned());

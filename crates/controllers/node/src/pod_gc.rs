@@ -1,4 +1,5 @@
-//! Pods that nobody will clean up: their node is gone, they never had one, or too many have ended.
+//! Pod garbage collection: pods of deleted nodes, deleted pods that were never bound, and terminated pods above the
+//! threshold.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use serde_json::json;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time};
 
-/// How long a node may be missing before its pods are taken for orphans.
+/// How long a node must be missing before its pods count as orphaned.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// The key that stands for the count of ended pods.
+/// Queue key for the count of terminated pods.
 const CENSUS: &str = "census";
 
-/// Decides about one pod; `lost` says that its node has been missing for long enough.
+/// Returns the actions for one pod; `lost` if its node has been missing for long enough.
 pub fn reconcile(pod: &Pod, lost: bool, now: Timestamp) -> Vec<Action> {
     let bound = !pods::node_name(pod).is_empty();
     if bound && lost {
@@ -54,7 +55,7 @@ struct PodGc {
     threshold: usize,
 }
 
-/// Sets up pod garbage collection; `threshold` ended pods are kept (0: all of them).
+/// Sets up pod garbage collection; keeps `threshold` terminated pods (0: all of them).
 pub fn pod_gc(setup: &mut Setup, threshold: usize) {
     let queue = Queue::new();
     let (waiting, gone) = (queue.clone(), queue.clone());
@@ -83,7 +84,7 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
 }
 
 impl PodGc {
-    /// The oldest ended pods beyond the threshold.
+    /// Returns deletions of the oldest terminated pods above the threshold.
     fn surplus(&self) -> Vec<Action> {
         let mut ended: Vec<_> =
             self.pods.list().into_iter().filter(|p| pods::is_terminal(p) && !p.deleting()).collect();

@@ -1,11 +1,11 @@
-//! A range cut into subnets of one size, some of them taken.
+//! A range split into subnets of one size.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// A cluster range and the size of a node's share.
+/// A cluster range and the size of a node's subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The cluster's range (`--cluster-cidr`).
@@ -14,31 +14,31 @@ pub struct Range {
     pub mask: u8,
 }
 
-/// The subnets of a range by their position. Finding a free one costs no look at the others: `lowest` only moves past
-/// positions that are taken, and back to those that are released.
+/// The subnets of a range by their position. Allocation does not scan: `lowest` only moves up past allocated
+/// positions, and back to released ones.
 #[derive(Debug)]
 pub struct Pool {
     range: Range,
-    /// How many networks overlap a position; free positions have no entry.
+    /// Number of networks that overlap a position; free positions have no entry.
     taken: HashMap<u128, u32>,
-    /// No position below is free.
+    /// All positions below are allocated.
     lowest: u128,
 }
 
 impl Pool {
-    /// Everything is free.
+    /// Creates a pool without allocations.
     pub fn new(range: Range) -> Self {
         Self { range, taken: HashMap::new(), lowest: 0 }
     }
 
-    /// Takes every subnet that overlaps a network.
+    /// Marks every subnet that overlaps a network as allocated.
     pub fn occupy(&mut self, net: IpNet) {
         for position in self.positions(net) {
             *self.taken.entry(position).or_default() += 1;
         }
     }
 
-    /// Undoes one [`Pool::occupy`].
+    /// Reverts one [`Pool::occupy`].
     pub fn release(&mut self, net: IpNet) {
         for position in self.positions(net) {
             if let Some(count) = self.taken.get_mut(&position) {
@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// The first free subnet, which is not taken by that.
+    /// Returns the first free subnet without allocating it.
     pub fn free(&mut self) -> Option<IpNet> {
         let end = self.count();
         while self.lowest < end && self.taken.contains_key(&self.lowest) {
@@ -60,14 +60,14 @@ impl Pool {
         if self.lowest < end { self.subnet(self.lowest) } else { None }
     }
 
-    /// How many subnets there are.
+    /// Returns the number of subnets.
     fn count(&self) -> u128 {
         1u128
             .checked_shl(u32::from(self.range.mask.saturating_sub(self.range.cluster.prefix_len())))
             .unwrap_or(u128::MAX)
     }
 
-    /// The number of the lowest host bit of a subnet.
+    /// Returns the number of host bits of a subnet.
     fn shift(&self) -> u32 {
         u32::from(self.range.cluster.max_prefix_len().saturating_sub(self.range.mask))
     }
@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// The positions of the subnets that a network overlaps.
+    /// Returns the positions of the subnets that a network overlaps.
     fn positions(&self, net: IpNet) -> std::ops::Range<u128> {
         let cluster = self.range.cluster;
         let overlaps = cluster.contains(&net) || net.contains(&cluster);

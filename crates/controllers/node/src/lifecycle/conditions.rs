@@ -1,19 +1,19 @@
-//! Conditions of a node that nobody hears.
+//! Conditions of a node without heartbeats.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 
 use controllers_runtime::time;
 
-/// Conditions that become unknown together.
+/// Conditions that are marked unknown together.
 const KINDS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// One condition by its type.
+/// Returns a condition by its type.
 pub fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
 }
 
-/// Marks everything the kubelet reports as unknown; true if that changes anything.
+/// Marks all conditions of the kubelet as unknown; returns true if that changes anything.
 pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
     let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
     let mut changed = false;

@@ -1,4 +1,4 @@
-//! Taints that say in the scheduler's words what conditions say in the kubelet's.
+//! Taints for the scheduler that correspond to the kubelet's conditions.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -17,7 +17,7 @@ const BY_CONDITION: [(&str, &str); 4] = [
     ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The node's taints as they should be, if they differ. `evict` allows NoExecute.
+/// Returns the desired taints if they differ. `evict` allows NoExecute.
 pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
     let spec = node.spec.clone().unwrap_or_default();
     let old = spec.taints.unwrap_or_default();
@@ -60,7 +60,7 @@ fn listed(keys: &[(&str, &str)], taint: &Taint) -> bool {
     keys.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect)
 }
 
-/// Whether this controller sets and removes such a taint.
+/// Returns whether this controller manages the taint.
 fn is_ours(taint: &Taint) -> bool {
     let lost = taint.key == NOT_READY || taint.key == UNREACHABLE;
     let other = taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, key)| taint.key == *key);
