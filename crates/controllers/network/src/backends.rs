@@ -1,4 +1,4 @@
-//! Which pods stand behind a Service and on which ports.
+//! Endpoints of a Service: its pods and their ports.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::{Cache, Meta, Queue, labels, pods};
 
-/// A port as it is on one pod.
+/// A Service port resolved for one pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodPort {
-    /// The Service port's name, empty where it has none.
+    /// Name of the Service port, empty if it has none.
     pub name: String,
-    /// The pod's port.
+    /// Port number of the pod.
     pub port: i32,
     /// Protocol.
     pub protocol: String,
@@ -21,7 +21,7 @@ pub struct PodPort {
     pub app_protocol: Option<String>,
 }
 
-/// The Service's selector if this controller serves it.
+/// Returns the Service's selector if this controller manages its endpoints.
 pub fn selector(service: &Service) -> Option<&labels::Labels> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -30,22 +30,22 @@ pub fn selector(service: &Service) -> Option<&labels::Labels> {
     spec.selector.as_ref().filter(|s| !s.is_empty())
 }
 
-/// Whether the Service has no address of its own.
+/// Returns whether the Service is headless.
 pub fn is_headless(service: &Service) -> bool {
     service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None")
 }
 
-/// Whether unready pods count as ready.
+/// Returns whether unready pods count as ready.
 pub fn publishes_unready(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(|s| s.publish_not_ready_addresses == Some(true))
 }
 
-/// Whether the pod can be an endpoint at all.
+/// Returns whether the pod can be an endpoint at all.
 pub fn qualifies(pod: &Pod, terminating: bool) -> bool {
     !pods::is_terminal(pod) && !addresses(pod).is_empty() && (terminating || !pod.deleting())
 }
 
-/// All addresses of a pod.
+/// Returns all addresses of a pod.
 pub fn addresses(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else { return Vec::new() };
     let all: Vec<_> = status.pod_ips.iter().flatten().filter_map(ip_text).collect();
@@ -57,7 +57,7 @@ fn ip_text(ip: &k8s_openapi::api::core::v1::PodIP) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The Service's ports on one pod; a name that the pod lacks is left out.
+/// Resolves the Service's ports for one pod; omits a named port that the pod lacks.
 pub fn ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
     let all = service.spec.iter().flat_map(|s| s.ports.iter().flatten());
     let mut found: Vec<_> = all
@@ -93,7 +93,7 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
     }
 }
 
-/// App containers and sidecars.
+/// Yields app containers and sidecars.
 fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|s| {
@@ -102,7 +102,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     })
 }
 
-/// The reference by which endpoints name their pod.
+/// Returns the reference from an endpoint to its pod.
 pub fn target(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
@@ -113,14 +113,14 @@ pub fn target(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// The pod's name under a headless Service, where it asks for one.
+/// Returns the pod's name under a headless Service, if it requests one.
 pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let inside = spec.subdomain.as_deref() == Some(service.name()) && pod.namespace() == service.namespace();
     spec.hostname.clone().filter(|h| inside && !h.is_empty())
 }
 
-/// Queues the Services behind which a pod stands or stood.
+/// Enqueues the Services that select a pod or selected it before the change.
 pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) + Send + Sync + 'static {
     let (queue, services) = (queue.clone(), services.clone());
     move |event| {
@@ -138,14 +138,14 @@ pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) 
     }
 }
 
-/// The keys of the Services that select a pod.
+/// Returns the keys of the Services that select a pod.
 pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
     let labels = pod.meta().labels.as_ref();
     let selects = |service: &Arc<Service>| selector(service).is_some_and(|s| labels::matches_map(s, labels));
     services.within(pod.namespace()).iter().filter(|s| selects(s)).map(|s| s.key()).collect()
 }
 
-/// Whether a change of a pod can change an endpoint.
+/// Returns whether a change of a pod can change an endpoint.
 fn matters(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
     let face = |p: &Pod| {
         let spec = p.spec.as_ref();

@@ -1,4 +1,4 @@
-//! Endpoints objects of Services with a selector: the older form, for those that still read it.
+//! Endpoints objects of Services with a selector, for clients that do not read EndpointSlices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MANAGER: &str = "endpoint-controller";
 const OVER: &str = "endpoints.kubernetes.io/over-capacity";
 const CAPACITY: usize = 1000;
 
-/// Decides the Endpoints of one Service. `members` are the namespace's pods.
+/// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods.
 pub fn reconcile(service: &Service, members: &[Arc<Pod>], existing: Option<&Endpoints>) -> Vec<Action> {
     let Some(selector) = backends::selector(service) else { return Vec::new() };
     let unready = backends::publishes_unready(service);

@@ -1,4 +1,4 @@
-//! Controllers of Services: which pods stand behind them, as EndpointSlices and as Endpoints.
+//! Controllers of Services: they maintain EndpointSlices and Endpoints.
 
 mod backends;
 pub mod endpoints;

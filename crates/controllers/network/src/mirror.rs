@@ -1,4 +1,4 @@
-//! Slices that mirror hand-written Endpoints of Services without a selector.
+//! EndpointSlices that mirror hand-written Endpoints of Services without a selector.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Decides the mirror of one Endpoints object.
+/// Returns the actions for the mirror of one Endpoints object.
 pub fn reconcile(
     service: Option<&Service>,
     endpoints: Option<&Endpoints>,
@@ -53,7 +53,7 @@ fn common(endpoints: &Endpoints) -> Common {
     }
 }
 
-/// A subset as groups, one a family.
+/// Splits a subset into groups, one per family.
 fn groups(subset: &EndpointSubset) -> Vec<Group> {
     let port = |p: &k8s_openapi::api::core::v1::EndpointPort| EndpointPort {
         name: Some(p.name.clone().unwrap_or_default()),

@@ -1,7 +1,7 @@
-//! Packing endpoints into slices with as few writes as possible.
+//! Distributes endpoints over slices with as few writes as possible.
 //!
-//! Endpoints stay in the slice they are in. New ones go first into slices that change anyway, then
-//! into those with room, then into new slices of at most 100.
+//! An endpoint stays in its slice. New endpoints go first into slices that change anyway, then into slices with room,
+//! then into new slices of at most 100.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 const FULL: usize = 100;
 
-/// What all slices of one Service have in common.
+/// Common properties of all slices of one Service.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// Prefix of generated names, without the dash.
@@ -30,13 +30,13 @@ pub struct Common {
     pub labels: Labels,
     /// Annotations.
     pub annotations: Labels,
-    /// The owner.
+    /// Owner reference.
     pub owner: OwnerReference,
-    /// Whether an address family without endpoints keeps an empty slice.
+    /// An address family without endpoints keeps an empty slice.
     pub placeholder: bool,
 }
 
-/// Endpoints that share their ports and family.
+/// Endpoints with the same ports and family.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// `IPv4`, `IPv6` or `FQDN`.
@@ -47,7 +47,7 @@ pub struct Group {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// The writes that turn `existing` into slices of `groups`. `families` are those the Service has.
+/// Returns the writes that turn `existing` into slices of `groups`. `families` are the Service's families.
 pub fn pack(common: &Common, families: &[String], groups: Vec<Group>, existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
     let mut actions = Vec::new();
     let mut unused: Vec<_> = existing.iter().filter(|s| !s.deleting()).cloned().collect();
@@ -87,7 +87,7 @@ fn identity(endpoint: &Endpoint) -> String {
     }
 }
 
-/// Distributes a group over its slices; gives how many slices hold it.
+/// Distributes a group over its slices; returns the number of slices that hold it.
 fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions: &mut Vec<Action>) -> usize {
     let mut wanted: BTreeMap<String, &Endpoint> = group.endpoints.iter().map(|e| (identity(e), e)).collect();
     let mut plans: Vec<(Option<Arc<EndpointSlice>>, Vec<Endpoint>, bool)> = Vec::new();
@@ -107,7 +107,7 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
     }
     let mut fresh: Vec<_> = wanted.into_values().cloned().collect();
     plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
-    // Slices with endpoints first.
+    // Prefer slices that still have endpoints.
     for emptied in [false, true] {
         for (_, stay, changed) in plans.iter_mut().filter(|(_, stay, _)| stay.is_empty() == emptied) {
             let room = FULL.saturating_sub(stay.len()).min(fresh.len());
@@ -124,7 +124,7 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
             actions.extend(slice.map(|s| Action::delete(s.as_ref())));
         } else {
             count += 1;
-            // What is the same is written only for its labels or ports, and its endpoints are not compared again.
+            // A slice with the same endpoints is written only if its labels or ports differ.
             let same_face = |s: &Arc<EndpointSlice>| {
                 s.metadata.labels.as_ref() == Some(&common.labels) && s.ports.as_deref() == Some(&group.ports[..])
             };
@@ -136,7 +136,7 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
     count
 }
 
-/// The create or update of one slice, if it differs.
+/// Returns the create or update of one slice, if it differs.
 fn write(common: &Common, group: &Group, endpoints: Vec<Endpoint>, old: Option<Arc<EndpointSlice>>) -> Option<Action> {
     let Some(old) = old else {
         return Some(Action::create(&EndpointSlice {

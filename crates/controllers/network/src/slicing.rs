@@ -19,7 +19,7 @@ use crate::slices::{self, Common, Group};
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Decides the slices of one Service. `members` are the namespace's pods.
+/// Returns the actions for the slices of one Service. `members` are the namespace's pods.
 pub fn reconcile(
     service: &Service,
     members: &[Arc<Pod>],
@@ -158,7 +158,7 @@ pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
     setup.decide("endpointslice-controller", workers, queue, controller);
 }
 
-/// The slices, indexed by Service; changes of those that `manager` made wake their Service.
+/// Returns the cache of slices, indexed by Service; changes of slices of `manager` enqueue their Service.
 pub fn slice_cache(setup: &mut Setup, queue: &Queue, manager: &'static str) -> Cache<EndpointSlice> {
     let queue = queue.clone();
     let kind = setup.informers.of::<EndpointSlice>().index("service", |s: &EndpointSlice| {
@@ -176,7 +176,7 @@ pub fn slice_cache(setup: &mut Setup, queue: &Queue, manager: &'static str) -> C
     kind.cache()
 }
 
-/// A node that changes its zone changes the endpoints on it, and only those: a new node has none.
+/// Enqueues the Services of the pods on a node whose zone changed. A new node has no pods yet.
 fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nodes: &Cache<Pod>) {
     let moved = match event {
         Event::Applied { old, new } => old.as_ref().and_then(|o| o.label(ZONE)) != new.label(ZONE),
