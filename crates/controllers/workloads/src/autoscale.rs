@@ -1,7 +1,7 @@
-//! HorizontalPodAutoscalers: the target's size within its bounds, by CPU and memory of its pods.
+//! HorizontalPodAutoscalers: scale the target within its bounds by CPU and memory usage of its pods.
 //!
-//! Metrics come from `metrics.k8s.io` where somebody serves it. Where nobody does, the autoscaler says
-//! so in its conditions and keeps the target within its bounds only.
+//! Metrics come from `metrics.k8s.io`. If that API is not served, the autoscaler reports it in its conditions and
+//! only keeps the target within its bounds.
 
 mod decide;
 mod metrics;
@@ -24,7 +24,7 @@ struct Autoscaler {
     period: Duration,
 }
 
-/// Sets up the autoscaler; metrics are looked at every `period`.
+/// Sets up the autoscaler; it reads metrics every `period`.
 pub fn autoscaler(setup: &mut Setup, period: Duration) {
     let queue = Queue::new();
     let scalers = setup.informers.of::<HorizontalPodAutoscaler>().on(wake::itself(&queue)).cache();
@@ -57,7 +57,7 @@ impl Drive for Autoscaler {
 }
 
 impl Autoscaler {
-    /// The target's scale and its path, or why there is none.
+    /// Returns the target's scale and its path, or the reason why there is none.
     async fn target(
         &self,
         client: &Client,
@@ -101,7 +101,7 @@ impl Autoscaler {
     }
 }
 
-/// The reference events are about.
+/// Returns the object reference of events.
 fn about(scaler: &HorizontalPodAutoscaler) -> k8s_openapi::api::core::v1::ObjectReference {
     reference(scaler)
 }

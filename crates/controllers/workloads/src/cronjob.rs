@@ -1,7 +1,6 @@
-//! CronJobs: a Job at each time of a schedule.
+//! CronJobs: create a Job at each time of a schedule.
 //!
-//! The Job's name is made of the minute it is for, so that a minute has one Job however often a pass
-//! is repeated.
+//! The Job's name contains the minute it is for, so that a minute has one Job however often a reconcile is repeated.
 
 mod decide;
 mod schedule;

@@ -1,7 +1,7 @@
-//! DaemonSets: one pod on each node that fits.
+//! DaemonSets: one pod on each matching node.
 //!
-//! Pods are bound by the scheduler, through an affinity to their node's name, so a pod counts for its
-//! node before it runs. A rolling update replaces unavailable pods first: that costs nothing.
+//! Pods are bound by the scheduler, through an affinity to their node's name, so a pod counts for its node before it
+//! is bound. A rolling update replaces unavailable pods first, because that reduces no availability.
 
 mod nodes;
 mod pod;
@@ -22,63 +22,63 @@ use controllers_runtime::{Action, Meta, Write, claim, hash, labels, pods, refere
 use crate::history;
 pub use wiring::daemon_sets;
 
-/// Most creations or deletions in one pass.
+/// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 250;
-/// How old a failed pod is at least when it is replaced.
+/// Minimum age of a failed pod in seconds before it is replaced.
 const FAILED_FOR: i64 = 10;
 
-/// What one pass looks at.
+/// Inputs of one reconcile.
 pub struct View<'a> {
     /// The set.
     pub set: &'a DaemonSet,
-    /// Every node, and whether it shall and may run the pod.
+    /// Every node, and whether it should and may run the pod.
     pub nodes: Vec<(Arc<Node>, nodes::Fit)>,
-    /// How many nodes shall run the pod; counted once, because limits are computed from it for each node.
+    /// Number of nodes that should run the pod; counted once, because limits are computed from it for each node.
     pub desired: usize,
     /// The set's pods by node, oldest first.
     pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
-    /// The hash of the present template.
+    /// Hash of the current template.
     pub hash: String,
-    /// The moment of the pass.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl View<'_> {
-    /// Whether the pod is of the present template.
+    /// Returns whether the pod has the current template.
     pub fn updated(&self, pod: &Pod) -> bool {
         pod.label(history::POD_LABEL) == Some(&self.hash)
     }
 
-    /// Whether the pod has been ready for `minReadySeconds`.
+    /// Returns whether the pod has been ready for `minReadySeconds`.
     pub fn available(&self, pod: &Pod) -> bool {
         pods::is_available(pod, self.min_ready(), self.now) && !pod.deleting()
     }
 
-    /// `minReadySeconds`.
+    /// Returns `minReadySeconds`.
     pub fn min_ready(&self) -> i32 {
         self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
     }
 
-    /// The pods of one node.
+    /// Returns the pods of one node.
     pub fn on(&self, node: &str) -> &[Arc<Pod>] {
         self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Pods to make (by node) and to remove.
+/// Pods to create (by node) and to delete.
 #[derive(Default)]
 pub struct Plan {
     /// Nodes that need a pod.
     pub create: Vec<String>,
-    /// Pods that must go.
+    /// Pods to delete.
     pub delete: Vec<Arc<Pod>>,
-    /// When to look again.
+    /// Requeue delay.
     pub requeue: Option<Duration>,
-    /// Events about pods that ended.
+    /// Events about terminated pods.
     pub events: Vec<Action>,
 }
 
-/// Decides what one DaemonSet needs.
+/// Returns the actions for one DaemonSet.
 pub fn reconcile(
     set: &DaemonSet,
     candidates: &[Arc<Pod>],
@@ -137,7 +137,7 @@ fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {
     map
 }
 
-/// One pod on each node that shall have one, none where it may not be.
+/// Plans one pod on each node that should have one, and none where it may not run.
 fn manage(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     for (node, fit) in &view.nodes {
@@ -154,13 +154,13 @@ fn manage(view: &View<'_>) -> Plan {
     }
     let known: HashSet<&str> = view.nodes.iter().map(|(node, _)| node.name()).collect();
     for (_, left) in view.pods.iter().filter(|(name, _)| !known.contains(name.as_str())) {
-        // The node is gone: a pod that was never bound would wait for it forever.
+        // The node was deleted: a pod that was never bound would wait for it forever.
         plan.delete.extend(left.iter().filter(|p| !p.deleting() && pods::node_name(p).is_empty()).cloned());
     }
     plan
 }
 
-/// Removes ended pods and duplicates on one node.
+/// Deletes terminated pods and duplicates on one node.
 fn thin_out(view: &View<'_>, here: &[Arc<Pod>], plan: &mut Plan) {
     let mut alive: Vec<&Arc<Pod>> = Vec::new();
     for pod in here.iter().filter(|p| !p.deleting()) {

@@ -1,8 +1,8 @@
-//! Deployments: a ReplicaSet a revision, and pods moved from the old to the new.
+//! Deployments: one ReplicaSet per revision; a rollout moves pods from the old ones to the new one.
 //!
-//! One pass works on copies of the ReplicaSets, then writes what changed, each object once. The
-//! status is computed from what the ReplicaSets last reported, so a pass that scales is followed by
-//! another when they have caught up.
+//! A reconcile works on copies of the ReplicaSets, then writes those that changed, each object once. The status is
+//! computed from the reported status of the ReplicaSets, so a reconcile that scales is followed by another when they
+//! have caught up.
 
 mod bounds;
 mod history;
@@ -25,8 +25,8 @@ pub use bounds::scaled;
 use plan::Plan;
 pub use wiring::deployments;
 
-/// Decides what one Deployment needs. `sets` are the namespace's ReplicaSets that match or are
-/// owned, `members` the pods of the owned ones.
+/// Returns the actions for one Deployment. `sets` are the namespace's ReplicaSets that match or are owned, `members`
+/// the pods of the owned ones.
 pub fn reconcile(d: &Deployment, sets: &[Arc<ReplicaSet>], members: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
     let Some(spec) = &d.spec else { return Vec::new() };
     if labels::is_empty(&spec.selector) {

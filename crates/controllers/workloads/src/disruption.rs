@@ -1,7 +1,7 @@
-//! PodDisruptionBudgets: how many of the pods they cover may be disrupted now.
+//! PodDisruptionBudgets: the number of pods that may be disrupted now.
 //!
-//! The API server spends the budget when it evicts, and notes the pod in `disruptedPods`; this
-//! controller strikes the note off when the pod goes, or when it did not go in time.
+//! The API server decrements the budget when it evicts, and records the pod in `disruptedPods`; this controller
+//! removes the record when the pod is deleted or the time for it has passed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, pod
 
 use crate::deployment::scaled;
 
-/// How long a pod may take to go after its eviction was granted.
+/// Seconds for the deletion of a pod after its eviction was allowed.
 const GRANTED_FOR: i64 = 120;
 const CONDITION: &str = "DisruptionAllowed";
 
-/// Decides the status of one budget. `covered` are its pods, `scale` the size that a pod's controller
-/// wants, with the controller's UID.
+/// Returns the status update of one budget. `covered` are its pods, `scale` the desired size of a pod's controller,
+/// with the controller's UID.
 pub fn reconcile(
     budget: &PodDisruptionBudget,
     covered: &[Arc<Pod>],
@@ -70,7 +70,7 @@ pub fn reconcile(
     actions
 }
 
-/// The pods that all controllers together want; a pod of no controller stands for itself.
+/// Returns the sum of the controllers' desired pods; a pod without a controller counts as one.
 fn expected(covered: &[Arc<Pod>], scale: &dyn Fn(&Pod) -> Option<(String, i32)>) -> i32 {
     let mut sizes: BTreeMap<String, i32> = BTreeMap::new();
     for pod in covered {
@@ -168,7 +168,7 @@ pub fn disruption(setup: &mut Setup, workers: usize) {
     setup.decide("disruption-controller", workers, queue, controller);
 }
 
-/// A kind whose change of size changes budgets of its namespace.
+/// Registers a kind; if an object's size changes, the budgets of its namespace are enqueued.
 fn scaled_kind<K: controllers_runtime::Object>(
     setup: &mut Setup,
     queue: &Queue,

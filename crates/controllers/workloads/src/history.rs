@@ -1,7 +1,7 @@
-//! ControllerRevisions: the templates a StatefulSet or DaemonSet has had, as kubectl reads them.
+//! ControllerRevisions: the template history of StatefulSets and DaemonSets, in the form that kubectl reads.
 //!
-//! A revision's data is a patch that replaces `spec.template`, so that `kubectl rollout undo` can
-//! apply it as it is. An old template that comes back is renumbered, not stored twice.
+//! A revision's data is a patch that replaces `spec.template`, so that `kubectl rollout undo` can apply it as it is.
+//! If an old template is used again, its revision gets a new number instead of a copy.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 
 use controllers_runtime::{Action, Meta, Object, Target, Verb, Write, controller_ref, hash, normalized, tree};
 
-/// The label with a revision's hash.
+/// Label with a revision's hash.
 pub const HASH_LABEL: &str = "controller.kubernetes.io/hash";
-/// The label of a pod with its revision.
+/// Label of a pod with its revision.
 pub const POD_LABEL: &str = "controller-revision-hash";
 
-/// The revision of the present template and what must be written to have it.
+/// The revision of the current template, and the writes that it needs.
 pub struct Current {
-    /// The revision, numbered as it will be.
+    /// The revision with its new number.
     pub revision: ControllerRevision,
-    /// Creations and renumberings.
+    /// Creations and changes of numbers.
     pub actions: Vec<Action>,
 }
 
-/// Finds or makes the revision of `template`. `revisions` are the owned ones.
+/// Finds or creates the revision of `template`. `revisions` are the owned ones.
 pub fn current<O: Object>(
     owner: &O,
     template: &PodTemplateSpec,
@@ -56,7 +56,7 @@ pub fn current<O: Object>(
     }
 }
 
-/// Deletes revisions beyond `limit` that nothing uses, oldest first.
+/// Deletes unused revisions above `limit`, oldest first.
 pub fn truncate(
     revisions: &[Arc<ControllerRevision>],
     in_use: &dyn Fn(&ControllerRevision) -> bool,
@@ -68,7 +68,7 @@ pub fn truncate(
     idle.into_iter().take(surplus).map(|r| Action::delete(r.as_ref())).collect()
 }
 
-/// The template a revision holds.
+/// Returns the template of a revision.
 pub fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.pointer("/spec/template")?;
     serde_json::from_value(template.clone()).ok()
@@ -114,7 +114,7 @@ fn build<O: Object>(
     }
 }
 
-/// Another object has the name: count it, so that the next hash differs.
+/// Counts a collision, so that the next hash differs: another object has the name.
 fn collision<O: Object>(owner: &O, collisions: Option<i32>) -> Action {
     let mut body = tree(owner);
     if let Some(map) = body.as_object_mut() {
@@ -124,7 +124,7 @@ fn collision<O: Object>(owner: &O, collisions: Option<i32>) -> Action {
     Write::new(Verb::UpdateStatus, Target::of(owner), body).into()
 }
 
-/// Revisions that belong to the owner, with the adoptions that make it so.
+/// Returns the owner's revisions, with the adoptions they need.
 pub fn claim<O: Object>(
     owner: &O,
     selector: &LabelSelector,

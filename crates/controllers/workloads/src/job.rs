@@ -1,9 +1,9 @@
-//! Jobs: pods run to their end, each counted exactly once.
+//! Jobs: run pods to completion, each counted exactly once.
 //!
 //! A pod keeps a finalizer until its end is recorded in the status: first its UID is written to
-//! `uncountedTerminatedPods`, then the finalizer goes, then the UID becomes a count. A crash between
-//! any two of these writes loses nothing and counts nothing twice. The terminal condition comes last,
-//! after `FailureTarget` or `SuccessCriteriaMet` and the end of every pod.
+//! `uncountedTerminatedPods`, then the finalizer is removed, then the UID becomes a count. A crash between any two of
+//! these writes loses nothing and counts nothing twice. The terminal condition is written last, after `FailureTarget`
+//! or `SuccessCriteriaMet` and the termination of every pod.
 
 mod count;
 mod indexes;
@@ -28,45 +28,45 @@ use indexes::Indexes;
 pub use outcome::finished_at;
 pub use wiring::jobs;
 
-/// The finalizer of pods that are not counted yet.
+/// Finalizer of pods that are not counted yet.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
-/// What one pass looks at.
+/// Inputs of one reconcile.
 pub struct View<'a> {
     /// The Job.
     pub job: &'a Job,
-    /// Its spec.
+    /// The Job's spec.
     pub spec: &'a JobSpec,
-    /// Its status before the pass.
+    /// The status before the reconcile.
     pub old: JobStatus,
-    /// Its pods.
+    /// The Job's pods.
     pub pods: Vec<Arc<Pod>>,
-    /// The moment of the pass.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl View<'_> {
-    /// Whether completions are numbered.
+    /// Returns whether completions are indexed.
     pub fn indexed(&self) -> bool {
         self.spec.completion_mode.as_deref() == Some("Indexed")
     }
 
-    /// Pods at once.
+    /// Returns the number of concurrent pods.
     pub fn parallelism(&self) -> usize {
         usize::try_from(self.spec.parallelism.unwrap_or(1)).unwrap_or(0)
     }
 
-    /// Completions wanted; none for a work queue.
+    /// Returns the desired completions; None for a work queue.
     pub fn completions(&self) -> Option<usize> {
         self.spec.completions.map(|n| usize::try_from(n).unwrap_or(0))
     }
 
-    /// Whether the Job may have no pods now.
+    /// Returns whether the Job is suspended: it may have no pods.
     pub fn suspended(&self) -> bool {
         self.spec.suspend == Some(true)
     }
 
-    /// Whether a pod is replaced only when it has really ended.
+    /// Returns whether a pod is replaced only after it has terminated.
     pub fn only_failed(&self) -> bool {
         match self.spec.pod_replacement_policy.as_deref() {
             Some(policy) => policy == "Failed",
@@ -74,30 +74,30 @@ impl View<'_> {
         }
     }
 
-    /// Pods that run or wait to.
+    /// Returns pods that are running or pending.
     pub fn active(&self) -> Vec<Arc<Pod>> {
         self.pods.iter().filter(|p| pod_state::is_active(p)).cloned().collect()
     }
 
-    /// Pods on their way out.
+    /// Returns the number of pods that are being deleted.
     pub fn terminating(&self) -> usize {
         self.pods.iter().filter(|p| pod_state::is_terminating(p)).count()
     }
 
-    /// Whether the pod counts as failed.
+    /// Returns whether the pod counts as failed.
     pub fn failed(&self, pod: &Pod) -> bool {
         let phase = pod_state::phase(pod);
         phase == "Failed" || (!self.only_failed() && pod.deleting() && phase != "Succeeded")
     }
 
-    /// A condition of the status before the pass that is true.
+    /// Returns a condition that was true before the reconcile.
     pub fn holds(&self, kind: &str) -> Option<&JobCondition> {
         let all = self.old.conditions.iter().flatten();
         all.into_iter().find(|c| c.type_ == kind && c.status == "True")
     }
 }
 
-/// Decides what one Job needs. `candidates` are the namespace's pods that match or are owned.
+/// Returns the actions for one Job. `candidates` are the namespace's pods that match or are owned.
 pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
     let Some(spec) = &job.spec else { return Vec::new() };
     if spec.managed_by.as_deref().is_some_and(|m| m != "kubernetes.io/job-controller") {
@@ -126,7 +126,7 @@ fn advance(view: &View<'_>) -> Vec<Action> {
     start(view, &mut status);
     let end = outcome::decide(view, &tally, indexes.as_ref());
     if end.is_some() && !kept.is_empty() {
-        // No pod follows any more: all are counted.
+        // The Job ends, so no pod keeps its finalizer for a successor: count all.
         tally = count_pods(view, indexes.as_ref(), &HashSet::new());
     }
     let mut active = view.active().len();
@@ -161,14 +161,14 @@ fn count_pods(view: &View<'_>, indexes: Option<&Indexes>, kept: &HashSet<&str>) 
     tally
 }
 
-/// The clock of a Job that may run starts once.
+/// Sets the start time of a Job that is not suspended.
 fn start(view: &View<'_>, status: &mut JobStatus) {
     if status.start_time.is_none() && !view.suspended() {
         status.start_time = Some(time::api(view.now));
     }
 }
 
-/// Keeps the Suspended condition; a resumed Job's clock starts anew.
+/// Updates the Suspended condition; resuming sets a new start time.
 fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
     let before = view.holds("Suspended").is_some();
     let about = reference(view.job);
@@ -201,7 +201,7 @@ fn fill(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize
     }
 }
 
-/// When `activeDeadlineSeconds` runs out.
+/// Returns the time until `activeDeadlineSeconds` expires.
 fn deadline(view: &View<'_>, status: &JobStatus) -> Option<Duration> {
     let seconds = view.spec.active_deadline_seconds?;
     let start = status.start_time.as_ref()?;

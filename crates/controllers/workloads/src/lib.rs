@@ -1,6 +1,6 @@
-//! Controllers of workloads: pods kept in number, order and revision.
+//! Controllers of workloads: they maintain number, order and revision of pods.
 //!
-//! Every decision is a pure function of the objects it is given; `wiring` modules say what wakes it.
+//! Every reconciler is a pure function of its inputs; `wiring` modules register the event handlers.
 
 pub mod autoscale;
 pub mod cronjob;

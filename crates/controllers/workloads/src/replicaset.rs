@@ -1,7 +1,7 @@
-//! ReplicaSet and ReplicationController: as many active pods as asked for.
+//! ReplicaSet and ReplicationController: keep the desired number of active pods.
 //!
-//! Surplus pods are removed in upstream's order, so that what costs least goes first: unassigned,
-//! pending, unready, cheap by annotation, crowded on a node, young.
+//! Surplus pods are deleted in upstream's order: unassigned, pending, unready, low deletion cost, crowded on a node,
+//! young.
 
 mod rank;
 mod wiring;
@@ -20,11 +20,11 @@ use crate::template;
 
 pub use wiring::{ReplicaSetController, replica_sets, replication_controllers};
 
-/// Most creations or deletions in one pass.
+/// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 500;
 
-/// Decides what one set needs. `candidates` are the namespace's pods that match or are owned;
-/// `siblings` are the active pods of sets with the same owner, for spreading deletions.
+/// Returns the actions for one set. `candidates` are the namespace's pods that match or are owned; `siblings` are the
+/// active pods of sets with the same owner, for spreading deletions.
 pub fn reconcile<S: PodSet>(set: &S, candidates: &[Arc<Pod>], siblings: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
     let (mut actions, owned) = members(set, candidates);
     let active: Vec<_> = owned.iter().filter(|p| pods::is_active(p)).cloned().collect();
@@ -39,7 +39,7 @@ pub fn reconcile<S: PodSet>(set: &S, candidates: &[Arc<Pod>], siblings: &[Arc<Po
     actions
 }
 
-/// The status to write after the pods could not be made or removed.
+/// Returns the status to write after pods could not be created or deleted.
 pub fn failed<S: PodSet>(set: &S, candidates: &[Arc<Pod>], error: &str, now: Timestamp) -> Vec<Action> {
     let (_, owned) = members(set, candidates);
     write_status(set, status(set, &owned, now, Some(error))).into_iter().collect()
@@ -120,7 +120,7 @@ fn conditions(
     Some(all)
 }
 
-/// A status update if it would change anything.
+/// Returns a status update if the status differs.
 fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> {
     let fresh = set.with_status(status);
     let zero = |s: ReplicaSetStatus| ReplicaSetStatus {
@@ -134,7 +134,7 @@ fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> 
     (zero(fresh.status()) != zero(set.status())).then(|| Action::update_status(&fresh))
 }
 
-/// When the next ready pod becomes available.
+/// Returns the time until the next ready pod becomes available.
 fn next_available<S: PodSet>(set: &S, active: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let waits = active.iter().filter_map(|p| pods::available_in(p, set.min_ready(), now));
     let soonest = waits.filter(|s| *s > 0).min()?;

@@ -1,4 +1,4 @@
-//! One view over ReplicaSet and ReplicationController, which differ in name only.
+//! A common view of ReplicaSet and ReplicationController, whose types differ only in name.
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
@@ -10,17 +10,17 @@ use controllers_runtime::{Object, labels};
 
 /// A kind that keeps a number of equal pods.
 pub trait PodSet: Object {
-    /// Pods wanted.
+    /// Returns the desired number of pods.
     fn replicas(&self) -> i32;
-    /// Which pods are its own.
+    /// Returns the selector of its pods.
     fn selector(&self) -> LabelSelector;
-    /// What its pods look like.
+    /// Returns the template of its pods.
     fn template(&self) -> PodTemplateSpec;
-    /// `minReadySeconds`.
+    /// Returns `minReadySeconds`.
     fn min_ready(&self) -> i32;
-    /// The status as it stands.
+    /// Returns the status.
     fn status(&self) -> ReplicaSetStatus;
-    /// The object with another status.
+    /// Returns the object with another status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 

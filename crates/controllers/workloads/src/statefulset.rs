@@ -1,7 +1,7 @@
-//! StatefulSets: pods with names of their own, made and replaced in order.
+//! StatefulSets: pods with stable names, created and replaced in order.
 //!
-//! A pod that is still terminating is never replaced: its name is taken until it is gone. With
-//! ordered management one pod changes at a time and each waits for its forerunners.
+//! A terminating pod is never replaced: its name is in use until it is deleted. With ordered management one pod
+//! changes at a time, and each waits for the pods before it.
 
 mod claims;
 mod identity;
@@ -22,72 +22,72 @@ use controllers_runtime::{Action, Meta, claim, pods};
 use crate::history;
 pub use wiring::stateful_sets;
 
-/// Claims of the namespace by name.
+/// Claims of a namespace by name.
 pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;
 
-/// What one pass looks at.
+/// Inputs of one reconcile.
 pub struct View<'a> {
     /// The set.
     pub set: &'a StatefulSet,
-    /// The pods that belong to it.
+    /// The pods of the set.
     pub pods: Vec<Arc<Pod>>,
-    /// The revision running pods had before the present update.
+    /// The revision before the running update.
     pub current: ControllerRevision,
-    /// The revision of the present template.
+    /// The revision of the current template.
     pub update: ControllerRevision,
     /// The namespace's claims.
     pub claims: &'a Claims,
-    /// The moment of the pass.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl View<'_> {
-    /// The first ordinal.
+    /// Returns the first ordinal.
     pub fn start(&self) -> i32 {
         self.set.spec.as_ref().and_then(|s| s.ordinals.as_ref()).and_then(|o| o.start).unwrap_or(0)
     }
 
-    /// Pods wanted.
+    /// Returns the desired number of pods.
     pub fn replicas(&self) -> i32 {
         self.set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }
 
-    /// Whether pods wait for each other.
+    /// Returns whether pods wait for the pods before them.
     pub fn ordered(&self) -> bool {
         let policy = self.set.spec.as_ref().and_then(|s| s.pod_management_policy.as_deref());
         policy != Some("Parallel")
     }
 
-    /// `minReadySeconds`.
+    /// Returns `minReadySeconds`.
     pub fn min_ready(&self) -> i32 {
         self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
     }
 
-    /// Whether the update strategy replaces pods by itself.
+    /// Returns whether the update strategy is RollingUpdate.
     pub fn rolls(&self) -> bool {
         let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
         strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete")
     }
 
-    /// Ordinals below `start + partition` keep the current revision.
+    /// Returns the partition: ordinals below `start + partition` keep the current revision.
     pub fn partition(&self) -> i32 {
         let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
         strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0)
     }
 
-    /// Ready and not terminating.
+    /// Returns whether the pod is ready and not terminating.
     pub fn healthy(&self, pod: &Pod) -> bool {
         pods::phase(pod) == "Running" && pods::is_ready(pod) && !pod.deleting()
     }
 
-    /// Healthy for `minReadySeconds`.
+    /// Returns whether the pod has been healthy for `minReadySeconds`.
     pub fn available(&self, pod: &Pod) -> bool {
         self.healthy(pod) && pods::is_available(pod, self.min_ready(), self.now)
     }
 }
 
-/// Decides what one StatefulSet needs. `candidates` are the namespace's pods that match or are
-/// owned, `revisions` the owned ControllerRevisions.
+/// Returns the actions for one StatefulSet. `candidates` are the namespace's pods that match or are owned,
+/// `revisions` the owned ControllerRevisions.
 pub fn reconcile(
     set: &StatefulSet,
     candidates: &[Arc<Pod>],

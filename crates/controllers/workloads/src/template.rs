@@ -1,11 +1,11 @@
-//! Pods made from templates, the same way for every workload.
+//! Builds pods from templates, in the same way for every workload.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use controllers_runtime::{Meta, Object, controller_ref};
 
-/// A pod of `owner` from `template`, to be named by the server.
+/// Builds a pod of `owner` from `template`; the server generates its name.
 pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
@@ -23,7 +23,7 @@ pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
     }
 }
 
-/// `name-`, the prefix of generated pod names.
+/// Returns `name-`, the prefix of generated pod names.
 fn prefix(name: &str) -> String {
     format!("{name}-")
 }

@@ -1,4 +1,4 @@
-//! Finished Jobs go after `ttlSecondsAfterFinished`, with everything they own.
+//! Deletes finished Jobs and their dependents after `ttlSecondsAfterFinished`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -7,7 +7,7 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Ver
 
 use crate::job::finished_at;
 
-/// Decides about one Job.
+/// Returns the actions for one Job.
 pub fn reconcile(job: &Job, now: Timestamp) -> Vec<Action> {
     let ttl = job.spec.as_ref().and_then(|s| s.ttl_seconds_after_finished);
     let (Some(ttl), Some(end)) = (ttl, finished_at(job)) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The size a target should have, and what the autoscaler says about it.
+//! Computes the target's size and the autoscaler's status.
 
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::Scale;
@@ -11,10 +11,10 @@ use controllers_runtime::{Action, Meta, time};
 use super::about;
 use super::metrics::Reading;
 
-/// Ratios this close to one change nothing.
+/// Ratios this close to 1 do not change the size.
 const TOLERANCE: f64 = 0.1;
 
-/// What a look at the target comes to.
+/// The result of a reconcile.
 pub struct Outcome {
     /// The new size.
     pub rescale: Option<i32>,
@@ -70,7 +70,7 @@ fn draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
     Draft { scaler, status, now, events: Vec::new() }
 }
 
-/// The target can't be found or has no size.
+/// Returns the actions for a target that is missing or has no size.
 pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp) -> Vec<Action> {
     let mut draft = draft(scaler, now);
     let text = format!("the HPA controller was unable to get the target's current scale: {problem}");
@@ -79,7 +79,7 @@ pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp
     draft.finish()
 }
 
-/// Decides from the target's scale and the readings.
+/// Computes size and status from the target's scale and the metrics.
 pub fn decide(scaler: &HorizontalPodAutoscaler, scale: &Scale, readings: &[Reading], now: Timestamp) -> Outcome {
     let mut draft = draft(scaler, now);
     let spec = &scaler.spec;
@@ -204,7 +204,7 @@ mod tests {
             let got = decide(&scaler, &scale, &readings, "2026-01-01T00:00:00Z".parse().unwrap());
             assert_eq!(got.rescale, expect, "{size}");
             let status = &got.actions.iter().find_map(Action::as_write).unwrap().body["status"];
-            // The size that is wanted of the target, not how far it has got.
+            // currentReplicas is the target's desired size, not its progress.
             assert_eq!(status["currentReplicas"], size, "{status}");
             let status = status.to_string();
             assert!(active.is_none_or(|reason| status.contains(reason)), "{status}");

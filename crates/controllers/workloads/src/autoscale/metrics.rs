@@ -1,4 +1,4 @@
-//! Usage of a target's pods, as the resource metrics API reports it.
+//! Reads the usage of a target's pods from the resource metrics API.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use serde::Deserialize;
 
 use controllers_runtime::{Meta, pods as pod_state};
 
-/// One metric as read: usage against the target, as a ratio, or what is wrong.
+/// One metric: the ratio of usage to target, or an error.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// `cpu` or `memory`; another metric's type otherwise.
+    /// `cpu` or `memory`; for another metric its type.
     pub name: String,
-    /// Usage over target; above one means too few pods.
+    /// Usage divided by target; above 1 means too few pods.
     pub ratio: Result<f64, String>,
 }
 
@@ -45,7 +45,7 @@ struct Usage {
 /// Usage of containers by pod name.
 type UsageByPod = HashMap<String, Vec<Usage>>;
 
-/// Reads every metric the autoscaler names.
+/// Reads every metric of the autoscaler.
 pub async fn read(client: &Client, scaler: &HorizontalPodAutoscaler, scale: &Scale, pods: &[Arc<Pod>]) -> Vec<Reading> {
     let specs = scaler.spec.metrics.clone().unwrap_or_default();
     let selector = scale.status.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default();
@@ -62,7 +62,7 @@ pub async fn read(client: &Client, scaler: &HorizontalPodAutoscaler, scale: &Sca
     specs.iter().map(|spec| one(spec, &usage, &mine)).collect()
 }
 
-/// The active pods that the target's selector matches. A target without a selector has no pods to count.
+/// Returns the active pods that the target's selector matches. A target without a selector matches no pods.
 fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<Pod>>, String> {
     if selector.is_empty() {
         return Err("selector is required".to_owned());

@@ -1,4 +1,4 @@
-//! What one CronJob needs: a new Job, fewer old ones, a truthful status.
+//! Computes the actions for a CronJob: a new Job, deletions of old ones, status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use controllers_runtime::{Action, Meta, Verb, Write, controller_ref, reference, 
 use super::Schedule;
 use crate::job::finished_at;
 
-/// When a Job was due.
+/// Annotation with the scheduled time of a Job.
 pub const DUE: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// More missed times than this are worth a warning.
+/// Number of missed times above which a warning is recorded.
 const MANY: usize = 100;
 
-/// Decides what one CronJob needs. `jobs` are those it controls.
+/// Returns the actions for one CronJob. `jobs` are those it owns.
 pub fn reconcile(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Vec<Action> {
     let mut actions = Vec::new();
     let mut status = housekeeping(cron, jobs, &mut actions);
@@ -34,7 +34,7 @@ pub fn reconcile(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Vec<Actio
     actions
 }
 
-/// The Jobs of a CronJob that it made itself and that still run.
+/// Returns the running Jobs.
 fn active(jobs: &[Arc<Job>]) -> Vec<&Arc<Job>> {
     jobs.iter().filter(|j| finished_at(j).is_none() && j.annotation(DUE).is_some()).collect()
 }
@@ -68,13 +68,13 @@ fn completed(job: &Job) -> bool {
     all.into_iter().any(|c| c.type_ == "Complete" && c.status == "True")
 }
 
-/// The entry of a running Job; one that is listed stays as it is.
+/// Returns the status entry of a running Job; keeps an existing entry.
 fn entry(job: &Job, listed: &[ObjectReference]) -> ObjectReference {
     let old = listed.iter().find(|r| r.uid.as_deref() == Some(job.uid()));
     old.cloned().unwrap_or_else(|| reference(job))
 }
 
-/// Finished Jobs beyond the limits go, the oldest first.
+/// Deletes finished Jobs above the limits, oldest first.
 fn trim_history(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Action> {
     let keep = |n: Option<i32>| n.map(|n| usize::try_from(n).unwrap_or(0));
     let mut actions = Vec::new();
@@ -97,7 +97,7 @@ fn remove(cron: &CronJob, job: &Job) -> Action {
         .into()
 }
 
-/// Starts what is due; gives the time until the next look.
+/// Creates the Job that is due; returns the delay of the next reconcile.
 fn run(
     cron: &CronJob,
     jobs: &[Arc<Job>],
@@ -148,7 +148,7 @@ fn run(
     wait
 }
 
-/// The latest time that has come and when nothing ran, and how many there were.
+/// Returns the latest time without a Job that has passed, and the number of such times.
 fn most_recent(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> Option<(Timestamp, usize)> {
     let created = cron.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
     let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref()).map(|t| t.0);
@@ -159,8 +159,8 @@ fn most_recent(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> Option<(T
     let first = schedule.next(earliest).filter(|at| *at <= now)?;
     let second = schedule.next(first).filter(|at| *at <= now);
     let Some(second) = second else { return Some((first, 1)) };
-    // Skipping whole periods keeps a long sleep from being counted minute by minute. The first period need not be the
-    // usual one: if the skip goes past every run before `now`, upstream starts none either.
+    // Skips whole periods, so that a long pause is not counted minute by minute. The first period may differ from the
+    // others: if the skip jumps over every run before `now`, upstream starts none either.
     let period = (second.as_second() - first.as_second()).max(1);
     let missed = (now.as_second() - first.as_second()) / period + 1;
     let mut latest = None;
@@ -199,7 +199,7 @@ fn start(cron: &CronJob, due: Timestamp) -> Action {
     write.into()
 }
 
-/// The scheduled time in the CronJob's zone, as RFC 3339.
+/// Formats the scheduled time in the CronJob's zone, as RFC 3339.
 fn stamp(cron: &CronJob, due: Timestamp) -> String {
     let zone = cron.spec.time_zone.as_deref().and_then(|name| jiff::tz::TimeZone::get(name).ok());
     match zone.filter(|z| z.to_offset(due) != jiff::tz::Offset::UTC) {

@@ -1,4 +1,4 @@
-//! Cron schedules: five fields, names, steps, `@hourly` and its like, `@every 1h`.
+//! Cron schedules: five fields, names, steps, macros such as `@hourly`, and `@every 1h`.
 
 use jiff::civil::{DateTime, date};
 use jiff::tz::TimeZone;
@@ -13,7 +13,7 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq)]
 enum When {
-    /// A fixed time between runs, in seconds.
+    /// A fixed interval in seconds.
     Every(i64),
     Fields(Box<Fields>),
 }
@@ -25,17 +25,17 @@ struct Fields {
     day: u64,
     month: u64,
     weekday: u64,
-    /// Either day field was a star: then both must match, else one is enough.
+    /// Either day field is a star: then both must match, else one is enough.
     starred: bool,
 }
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// A schedule that finds no time within so many years never will.
+/// Years after which the search for the next time stops.
 const YEARS: i16 = 5;
 
 impl Schedule {
-    /// Reads a schedule; the zone is UTC where none is named. The error says what is wrong.
+    /// Parses a schedule; the zone defaults to UTC. The error describes the problem.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = match zone {
             Some(name) => TimeZone::get(name).map_err(|_| format!("unknown time zone {name}"))?,
@@ -44,7 +44,7 @@ impl Schedule {
         Ok(Self { when: parse(text.trim())?, zone })
     }
 
-    /// The first time after `after`; none if there is none in the next years.
+    /// Returns the first time after `after`; None if there is none within `YEARS`.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {
             When::Every(seconds) => Timestamp::from_second(after.as_second() + seconds).ok(),
@@ -79,7 +79,7 @@ fn floor_minute(at: DateTime) -> Option<DateTime> {
 }
 
 impl Fields {
-    /// None if the time fits, else the next time worth a look.
+    /// Returns None if the time matches, else the next candidate.
     fn step(&self, at: DateTime) -> Option<Option<DateTime>> {
         let has = |set: u64, n: i8| set & (1 << u32::from(n.unsigned_abs())) != 0;
         if !has(self.month, at.month()) {
@@ -134,7 +134,7 @@ fn parse(text: &str) -> Result<When, String> {
     })))
 }
 
-/// Seven is Sunday too.
+/// Maps day 7 to Sunday (0).
 fn sundays(set: u64) -> u64 {
     if set & (1 << 7) != 0 { (set | 1) & !(1 << 7) } else { set }
 }
@@ -145,7 +145,7 @@ fn every(text: &str) -> Result<When, String> {
     Ok(When::Every(span.as_secs().max(1)))
 }
 
-/// The set of one field as bits.
+/// Parses one field into a bit set.
 fn field(text: &str, low: u32, high: u32, names: &[&str]) -> Result<u64, String> {
     text.split(',').try_fold(0, |set, part| Ok(set | part_bits(part, low, high, names)?))
 }

@@ -62,7 +62,7 @@ fn missed_times() {
 
 #[test]
 fn irregular_schedule_after_a_long_downtime_starts_no_stale_job() {
-    // At 00:00 and 00:01 each day: the first two runs are a minute apart, the following ones a day.
+    // At 00:00 and 00:01 each day: the first two runs are a minute apart, the others a day.
     let lines = |now: &str| run(&cron(json!({"schedule": "0,1 0 * * *"}), Some("2026-01-01T00:01:00Z")), &[], now);
     let jobs = |now: &str| lines(now).into_iter().filter(|l| l.starts_with("create")).collect::<Vec<_>>();
     assert_eq!(jobs("2026-01-22T12:00:00Z"), Vec::<String>::new());

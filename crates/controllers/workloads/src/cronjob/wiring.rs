@@ -1,4 +1,4 @@
-//! What wakes CronJobs: their own changes, their Jobs', and the clock.
+//! Enqueues CronJobs: on their own changes, on changes of their Jobs, and at their times.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};

@@ -1,4 +1,4 @@
-//! Whether a node shall run a daemon's pod, and whether a pod there may stay.
+//! Matches nodes with a DaemonSet: should a node run a pod, and may a pod there stay.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
@@ -7,29 +7,29 @@ use controllers_runtime::Meta;
 
 use super::pod;
 
-/// What a node means for a set.
+/// The result for one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// A pod shall run here.
+    /// The node should run a pod.
     pub run: bool,
-    /// A pod that is here may stay.
+    /// An existing pod may stay.
     pub stay: bool,
 }
 
-/// Judges nodes for one set; what its template says is read once.
+/// Matches nodes with one DaemonSet; parses its template once.
 pub struct Judge {
     template: PodSpec,
     tolerations: Vec<Toleration>,
 }
 
 impl Judge {
-    /// Reads the set's template.
+    /// Parses the template.
     pub fn new(set: &DaemonSet) -> Self {
         let template = set.spec.as_ref().and_then(|s| s.template.spec.clone()).unwrap_or_default();
         Self { tolerations: pod::tolerations(&template), template }
     }
 
-    /// Judges one node.
+    /// Matches one node.
     pub fn fit(&self, node: &Node) -> Fit {
         let named = self.template.node_name.as_deref().filter(|n| !n.is_empty());
         if named.is_some_and(|n| n != node.name()) || !selected(&self.template, node) {
@@ -65,7 +65,7 @@ fn selected(template: &PodSpec, node: &Node) -> bool {
     plain && required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node)))
 }
 
-/// Whether one term of a node selector takes a node; an empty term takes none.
+/// Returns whether one term of a node selector matches; an empty term matches nothing.
 fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let by_label = term.match_expressions.iter().flatten();
     let by_field = term.match_fields.iter().flatten();

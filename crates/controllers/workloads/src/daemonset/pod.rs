@@ -1,4 +1,4 @@
-//! A daemon's pod: pinned to its node, tolerant of what befalls nodes.
+//! Builds a daemon's pod: with affinity to its node, and tolerations of node conditions.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration};
@@ -18,7 +18,7 @@ const ALWAYS: [(&str, &str); 6] = [
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// A new pod for one node.
+/// Builds a pod for one node.
 pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let source = set.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
     let mut pod = template::pod(set, &source);
@@ -41,7 +41,7 @@ pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     pod
 }
 
-/// The template's tolerations and those that every daemon has.
+/// Returns the template's tolerations and those of every daemon.
 pub fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut all = spec.tolerations.clone().unwrap_or_default();
     let network = ("node.kubernetes.io/network-unavailable", "NoSchedule");
@@ -60,7 +60,7 @@ pub fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     all
 }
 
-/// The node a pod is bound to or waits for.
+/// Returns the node that a pod is bound to or has affinity to.
 pub fn target_node(pod: &Pod) -> Option<String> {
     let bound = pods::node_name(pod);
     if !bound.is_empty() {

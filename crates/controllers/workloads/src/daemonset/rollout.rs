@@ -1,4 +1,4 @@
-//! RollingUpdate of a DaemonSet, with pods unavailable or with pods in surplus.
+//! RollingUpdate of a DaemonSet, with maxUnavailable or with maxSurge.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub fn roll(view: &View<'_>, plan: &mut Plan) {
     if surge > 0 { with_surge(view, surge, plan) } else { without_surge(view, plan) }
 }
 
-/// Pods a node may have besides the old one, as a number of nodes.
+/// Returns the number of nodes that may have a second pod.
 pub fn max_surge(view: &View<'_>) -> usize {
     limit(view, |r| r.max_surge.clone(), 0)
 }
@@ -36,7 +36,7 @@ fn limit(
     value.map_or(usual, |v| usize::try_from(scaled(&v, total, true)).unwrap_or(0))
 }
 
-/// The living pods of a node: of the present template, and older.
+/// Returns the pods of a node that are not being deleted: one of the current template, and an older one.
 fn split<'a>(view: &View<'_>, here: &'a [Arc<Pod>]) -> (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>) {
     let alive = || here.iter().filter(|p| !p.deleting());
     (alive().find(|p| view.updated(p)), alive().find(|p| !view.updated(p)))

@@ -1,4 +1,4 @@
-//! Status of a DaemonSet: nodes counted by what runs on them.
+//! Status of a DaemonSet: counts nodes by the state of their pods.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
@@ -6,7 +6,7 @@ use controllers_runtime::{Action, Meta, pods};
 
 use super::View;
 
-/// A status update if it would change anything.
+/// Returns a status update if the status differs.
 pub fn write(view: &View<'_>) -> Option<Action> {
     let old = view.set.status.clone().unwrap_or_default();
     let status = calculate(view, &old);

@@ -1,4 +1,4 @@
-//! What wakes DaemonSets: their own changes, their pods', and changes of nodes that matter to pods.
+//! Enqueues DaemonSets: on their own changes, on changes of their pods, and on relevant changes of nodes.
 
 use client::Event;
 use jiff::Timestamp;
@@ -38,7 +38,7 @@ pub fn daemon_sets(setup: &mut Setup, workers: usize) {
     setup.decide("daemon-set-controller", workers, queue, DaemonSetController { sets, pods, nodes, revisions });
 }
 
-/// What pods see of a node.
+/// Returns the parts of a node that affect pods.
 fn face(node: &Node) -> impl PartialEq + use<> {
     let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
     let taints: Vec<_> = taints.into_iter().map(|t| (t.key, t.value, t.effect)).collect();

@@ -1,25 +1,25 @@
-//! How far a rollout may stray from the wanted count: surge rounds up, unavailability down.
+//! Bounds of a rollout: surge is rounded up, unavailability down.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Whether the strategy is RollingUpdate (also where none is named).
+/// Returns whether the strategy is RollingUpdate, which is the default.
 pub fn is_rolling(d: &Deployment) -> bool {
     let strategy = d.spec.as_ref().and_then(|s| s.strategy.as_ref());
     strategy.and_then(|s| s.type_.as_deref()).is_none_or(|t| t == "RollingUpdate")
 }
 
-/// Pods wanted.
+/// Returns the desired number of pods.
 pub fn wanted(d: &Deployment) -> i32 {
     d.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// Pods allowed above the wanted count.
+/// Returns the number of pods allowed above the desired number.
 pub fn max_surge(d: &Deployment) -> i32 {
     if is_rolling(d) { resolve(d).0 } else { 0 }
 }
 
-/// Pods allowed to be missing.
+/// Returns the number of pods that may be unavailable.
 pub fn max_unavailable(d: &Deployment) -> i32 {
     if !is_rolling(d) || wanted(d) == 0 { 0 } else { resolve(d).1.min(wanted(d)) }
 }
@@ -34,7 +34,7 @@ fn resolve(d: &Deployment) -> (i32, i32) {
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// A number, or a percentage of `total` rounded up or down.
+/// Resolves a number, or a percentage of `total` rounded up or down.
 pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(n) => *n,

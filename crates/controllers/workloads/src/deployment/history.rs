@@ -1,11 +1,11 @@
-//! Old ReplicaSets beyond `revisionHistoryLimit` are removed, the oldest revision first.
+//! Revision history: deletes old ReplicaSets above `revisionHistoryLimit`, oldest revision first.
 
 use controllers_runtime::{Action, Meta};
 
 use super::plan::{Plan, Work};
 use super::revision;
 
-/// Deletes surplus old sets that are empty and settled.
+/// Deletes surplus old sets that are empty and whose status is up to date.
 pub fn clean_up(plan: &mut Plan<'_>) {
     let Some(limit) = plan.d.spec.as_ref().and_then(|s| s.revision_history_limit) else { return };
     let mut alive: Vec<_> = plan.old.iter().filter(|w| !w.rs.deleting()).collect();

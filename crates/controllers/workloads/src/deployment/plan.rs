@@ -1,4 +1,4 @@
-//! The working state of one pass over one Deployment.
+//! The working state of one reconcile of a Deployment.
 
 use std::sync::Arc;
 
@@ -11,46 +11,46 @@ use controllers_runtime::{Action, Meta, Write, reference, tree};
 use super::{bounds, revision};
 use crate::set::PodSet;
 
-/// A ReplicaSet being worked on.
+/// A ReplicaSet and its changes.
 pub struct Work {
-    /// As it shall be.
+    /// Desired state.
     pub rs: ReplicaSet,
-    /// As it is; absent for one to be created.
+    /// Observed state; None for a set to be created.
     pub before: Option<Arc<ReplicaSet>>,
     /// Events about its scaling.
     pub events: Vec<Action>,
 }
 
 impl Work {
-    /// Pods this set is told to have.
+    /// Returns the set's desired number of pods.
     pub fn replicas(&self) -> i32 {
         self.rs.replicas()
     }
 
-    /// Pods this set last reported as available.
+    /// Returns the set's reported number of available pods.
     pub fn available(&self) -> i32 {
         self.rs.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0)
     }
 }
 
-/// One pass over one Deployment.
+/// One reconcile of a Deployment.
 pub struct Plan<'a> {
-    /// The Deployment with the status and annotations as they shall be.
+    /// The Deployment with the desired status and annotations.
     pub d: Deployment,
     original: &'a Deployment,
-    /// The status before this pass.
+    /// The status before this reconcile.
     pub old_status: DeploymentStatus,
-    /// The set of the present template.
+    /// The set of the current template.
     pub new: Option<Work>,
     /// All other sets, oldest first.
     pub old: Vec<Work>,
-    /// What is already decided.
+    /// Actions decided so far.
     pub actions: Vec<Action>,
     /// Sets to delete.
     pub deletions: Vec<Action>,
-    /// When to look again.
+    /// Requeue delay.
     pub requeue: Option<std::time::Duration>,
-    /// The moment of the pass.
+    /// Current time.
     pub now: Timestamp,
 }
 
@@ -82,22 +82,22 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// Pods wanted.
+    /// Returns the desired number of pods.
     pub fn wanted(&self) -> i32 {
         bounds::wanted(&self.d)
     }
 
-    /// All sets.
+    /// Yields all sets.
     pub fn all(&self) -> impl Iterator<Item = &Work> {
         self.old.iter().chain(&self.new)
     }
 
-    /// Pods all sets are told to have.
+    /// Returns the sum of the sets' desired pods.
     pub fn total(&self) -> i32 {
         self.all().map(Work::replicas).sum()
     }
 
-    /// Scales the new set; true if that changes anything.
+    /// Scales the new set; returns true if that changes anything.
     pub fn scale_new(&mut self, replicas: i32) -> bool {
         let Some(mut work) = self.new.take() else { return false };
         let changed = self.scale(&mut work, replicas);
@@ -105,7 +105,7 @@ impl<'a> Plan<'a> {
         changed
     }
 
-    /// Scales one old set; true if that changes anything.
+    /// Scales one old set; returns true if that changes anything.
     pub fn scale_old(&mut self, index: usize, replicas: i32) -> bool {
         if index >= self.old.len() {
             return false;
@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
         from != replicas
     }
 
-    /// The writes of this pass, each object once.
+    /// Returns the writes, each object once.
     pub fn finish(mut self) -> Vec<Action> {
         let works: Vec<_> = self.new.take().into_iter().chain(self.old).collect();
         for work in works {
@@ -152,7 +152,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A create that, where the name is taken by something else, counts a collision instead.
+/// Builds the create of a set; if the name belongs to another object, it counts a collision instead.
 fn create(d: &Deployment, work: &Work) -> Action {
     let mut write = Write::create(&work.rs).notes(
         &reference(d),

@@ -1,4 +1,4 @@
-//! Revisions: which set carries the present template, its number and its annotations.
+//! Revisions: the set of the current template, its number and its annotations.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -9,14 +9,14 @@ use controllers_runtime::{Action, Meta, controller_ref, hash, reference, same};
 use super::plan::{Plan, Work};
 use super::{bounds, status};
 
-/// The label that tells sets and pods of one Deployment apart.
+/// Label that distinguishes sets and pods of different revisions.
 pub const HASH_LABEL: &str = "pod-template-hash";
-/// A set's revision number.
+/// Annotation with a set's revision number.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The Deployment's size when the set was last scaled.
+/// Annotation with the Deployment's size when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// The Deployment's upper bound when the set was last scaled.
+/// Annotation with the Deployment's upper bound when the set was last scaled.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 const NOT_COPIED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -27,7 +27,7 @@ const NOT_COPIED: [&str; 6] = [
     "deprecated.deployment.rollback.to",
 ];
 
-/// Whether the set was made from the Deployment's present template.
+/// Returns whether the set has the Deployment's current template.
 pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
     let bare = |template: Option<&PodTemplateSpec>| {
         let mut template = template.cloned().unwrap_or_default();
@@ -40,12 +40,12 @@ pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
     same(&bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())), &bare(wanted))
 }
 
-/// A set's revision, 0 where it has none.
+/// Returns a set's revision, 0 if it has none.
 pub fn number(rs: &ReplicaSet) -> i64 {
     rs.annotation(REVISION).and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Gives the new set its revision and annotations, and makes it where there is none and `create`.
+/// Sets revision and annotations of the new set; creates the set if it is missing and `create` is true.
 pub fn sync(plan: &mut Plan<'_>, create: bool) {
     let next = plan.old.iter().map(|w| number(&w.rs)).max().unwrap_or(0) + 1;
     if let Some(mut work) = plan.new.take() {
@@ -112,8 +112,7 @@ fn build(d: &Deployment) -> ReplicaSet {
     }
 }
 
-/// Copies the Deployment's annotations and moves the revision up; an existing set remembers the
-/// revisions it had.
+/// Copies the Deployment's annotations and raises the revision; an existing set keeps a history of its revisions.
 fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
     let before = number(rs);
     let old = rs.annotation(REVISION).map(str::to_owned);
@@ -137,7 +136,7 @@ fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) 
     }
 }
 
-/// Writes the Deployment's size and upper bound on a set.
+/// Writes the Deployment's size and upper bound into a set's annotations.
 pub fn set_size_annotations(rs: &mut ReplicaSet, d: &Deployment) {
     let notes = rs.metadata.annotations.get_or_insert_default();
     let wanted = bounds::wanted(d);
@@ -145,7 +144,7 @@ pub fn set_size_annotations(rs: &mut ReplicaSet, d: &Deployment) {
     notes.insert(MAX.to_owned(), (wanted + bounds::max_surge(d)).to_string());
 }
 
-/// The Deployment itself carries the revision of its new set.
+/// Writes the revision of the new set into the Deployment's annotations.
 fn record(plan: &mut Plan<'_>, revision: i64) {
     let notes = plan.d.metadata.annotations.get_or_insert_default();
     notes.insert(REVISION.to_owned(), revision.to_string());

@@ -1,9 +1,9 @@
-//! RollingUpdate: the new set grows into the surge, old sets shrink while enough stays available.
+//! RollingUpdate: the new set grows within the surge, old sets shrink while enough pods are available.
 
 use super::bounds;
 use super::plan::{Plan, Work};
 
-/// Scales the new set towards the wanted count; true if it changed.
+/// Scales the new set towards the desired number; returns true if it changed.
 pub fn grow_new(plan: &mut Plan<'_>) -> bool {
     let Some(new) = &plan.new else { return false };
     if new.before.is_none() {
@@ -21,7 +21,7 @@ pub fn grow_new(plan: &mut Plan<'_>) -> bool {
     count != have && plan.scale_new(count)
 }
 
-/// Scales old sets down as far as availability allows; true if any changed.
+/// Scales old sets down as far as availability allows; returns true if any changed.
 pub fn shrink_old(plan: &mut Plan<'_>) -> bool {
     if plan.old.iter().all(|w| w.replicas() == 0) {
         return false;
@@ -37,7 +37,7 @@ pub fn shrink_old(plan: &mut Plan<'_>) -> bool {
     unhealthy || healthy
 }
 
-/// Pods of old sets that are not available go first: nobody misses them.
+/// Removes unavailable pods of old sets first, because that reduces no availability.
 fn drop_unhealthy(plan: &mut Plan<'_>, room: i32) -> bool {
     let mut left = room;
     let mut changed = false;

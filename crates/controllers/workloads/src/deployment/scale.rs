@@ -1,12 +1,12 @@
-//! Scaling outside of a rollout step: one active set follows the Deployment, several share the
-//! change in proportion to their sizes.
+//! Scaling outside of a rollout step: a single active set gets the Deployment's size, several share the change in
+//! proportion to their sizes.
 
 use controllers_runtime::Meta;
 
 use super::plan::{Plan, Work};
 use super::{bounds, revision};
 
-/// Whether an active set was scaled for another size of the Deployment.
+/// Returns whether an active set was scaled for another size of the Deployment.
 pub fn is_due(plan: &Plan<'_>) -> bool {
     plan.all().filter(|w| w.replicas() > 0).any(|w| {
         let desired = w.rs.annotation(revision::DESIRED).and_then(|v| v.parse::<i32>().ok());
@@ -14,7 +14,7 @@ pub fn is_due(plan: &Plan<'_>) -> bool {
     })
 }
 
-/// Brings all sets to the Deployment's size.
+/// Scales all sets to the Deployment's size.
 pub fn all(plan: &mut Plan<'_>) {
     let wanted = plan.wanted();
     let active: Vec<_> = plan.old.iter().enumerate().filter(|(_, w)| w.replicas() > 0).map(|(i, _)| i).collect();
@@ -48,7 +48,7 @@ fn is_saturated(new: &Work, wanted: i32) -> bool {
     new.replicas() == wanted && desired == Some(wanted) && new.available() == wanted
 }
 
-/// Shares the pods to add or remove among the active sets, the largest taking what is left over.
+/// Distributes the pods to add or remove over the active sets; the largest gets the remainder.
 fn share(plan: &mut Plan<'_>) {
     let wanted = plan.wanted();
     let allowed = if wanted > 0 { wanted + bounds::max_surge(&plan.d) } else { 0 };
@@ -77,7 +77,7 @@ fn share(plan: &mut Plan<'_>) {
     }
 }
 
-/// How many pods of `to_add` (which may be negative) go to one set.
+/// Returns one set's part of `to_add` (which may be negative).
 fn proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
     if to_add == 0 || to_add == added {
         return 0;

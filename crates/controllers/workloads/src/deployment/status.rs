@@ -1,4 +1,4 @@
-//! Status and conditions of a Deployment, in the words `kubectl rollout status` reads.
+//! Status and conditions of a Deployment, as `kubectl rollout status` expects them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::set::PodSet;
 const AVAILABLE_REASON: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// Whether everything asked for is updated, there and available.
+/// Returns whether all desired pods exist, are updated and available.
 pub fn is_complete(d: &Deployment, status: &DeploymentStatus) -> bool {
     let wanted = bounds::wanted(d);
     status.updated_replicas.unwrap_or(0) == wanted
@@ -22,13 +22,13 @@ pub fn is_complete(d: &Deployment, status: &DeploymentStatus) -> bool {
         && status.observed_generation.unwrap_or(0) >= d.generation()
 }
 
-/// Counts and the Available condition, nothing about progress.
+/// Updates counts and the Available condition, but not Progressing.
 pub fn sync(plan: &mut Plan<'_>) {
     let status = calculate(plan);
     store(plan, status);
 }
 
-/// Counts and all conditions, with the progress deadline.
+/// Updates counts and all conditions, with the progress deadline.
 pub fn rollout(plan: &mut Plan<'_>) {
     let mut status = calculate(plan);
     progress(plan, &mut status);
@@ -41,7 +41,7 @@ pub fn rollout(plan: &mut Plan<'_>) {
     store(plan, status);
 }
 
-/// Keeps the Paused and Resumed reasons, which the deadline counts from.
+/// Sets the reasons Paused and Resumed, from which the deadline counts.
 pub fn mark_paused(plan: &mut Plan<'_>) {
     if deadline(&plan.d).is_none() {
         return;
@@ -64,7 +64,7 @@ pub fn mark_paused(plan: &mut Plan<'_>) {
     plan.d.status = Some(status);
 }
 
-/// Notes that the new set was found (only where nothing is noted yet) or created.
+/// Records that the new set was found (only if nothing is recorded yet) or created.
 pub fn mark_found(plan: &mut Plan<'_>, reason: &str, message: String, always: bool) {
     let mut status = plan.d.status.clone().unwrap_or_default();
     if deadline(&plan.d).is_none() || (!always && get(&status, "Progressing").is_some()) {
@@ -163,7 +163,7 @@ fn timed_out(plan: &Plan<'_>, current: Option<&DeploymentCondition>, limit: i64)
     }
 }
 
-/// When the deadline of a rollout that stands still runs out.
+/// Returns the time until the deadline of a rollout without progress.
 fn stuck_check(plan: &Plan<'_>, status: &DeploymentStatus) -> Option<Duration> {
     let limit = deadline(&plan.d)?;
     let current = get(status, "Progressing")?;
@@ -175,7 +175,7 @@ fn stuck_check(plan: &Plan<'_>, status: &DeploymentStatus) -> Option<Duration> {
     Some(time::until(time::after(from, limit), plan.now) + Duration::from_secs(1))
 }
 
-/// A failure that a set reports, the new one's first.
+/// Returns a failure that a set reports, the new one's first.
 fn failure(plan: &Plan<'_>) -> Option<DeploymentCondition> {
     let reported = plan.new.iter().chain(&plan.old).find_map(|w| {
         let all = w.rs.status.as_ref()?.conditions.as_ref()?;
@@ -222,7 +222,7 @@ fn get<'s>(status: &'s DeploymentStatus, kind: &str) -> Option<&'s DeploymentCon
     status.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
 }
 
-/// Replaces a condition unless status and reason stay; the transition time moves with the status.
+/// Replaces a condition unless status and reason are equal; the transition time changes with the status.
 fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     if let Some(current) = get(status, &condition.type_) {
         if current.status == condition.status && current.reason == condition.reason {

@@ -20,7 +20,7 @@ fn deployment(replicas: i32, turn: i64, spec: Value) -> Deployment {
     serde_json::from_value(value).unwrap()
 }
 
-/// A set: turn, revision, spec.replicas, available, desired, max.
+/// Builds a set: age, revision, spec.replicas, available, desired, max.
 fn set(turn: i64, revision: i64, replicas: i32, available: i32, desired: i32, max: i32) -> Arc<ReplicaSet> {
     let mut template = template(turn);
     template["metadata"]["labels"]["pod-template-hash"] = json!(format!("h{turn}"));

@@ -1,4 +1,4 @@
-//! What wakes Deployments: their own changes, their sets', and the end of a pod under Recreate.
+//! Enqueues Deployments: on their own changes, on changes of their sets, and at the end of a pod with Recreate.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ fn selector(d: &Deployment) -> LabelSelector {
     d.spec.as_ref().map(|s| s.selector.clone()).unwrap_or_default()
 }
 
-/// Recreate goes on when the last old pod has ended; nothing else asks for pods.
+/// Enqueues a Deployment with the strategy Recreate when its last old pod has terminated. Other strategies do not
+/// read pods.
 fn pod_gone(
     queue: &Queue,
     deployments: &Cache<Deployment>,

@@ -1,4 +1,4 @@
-//! Which pods have ended, which of them are counted, and whose finalizer may go.
+//! Counts terminated pods and selects the finalizers that may be removed.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use controllers_runtime::{Meta, pods as pod_state};
 use super::policy::{self, Verdict};
 use super::{TRACKING, View};
 
-/// The books of one pass.
+/// The counts of one reconcile.
 #[derive(Default)]
 pub struct Tally {
-    /// Failures written as a number.
+    /// Failures included in the status' number.
     pub counted_failed: usize,
-    /// Successes written as a number.
+    /// Successes included in the status' number.
     pub counted_succeeded: usize,
-    /// Failures that count against the limit, written or not.
+    /// Failures that count against the limit, whether in the status or not.
     pub failed: usize,
-    /// Successes, written or not.
+    /// Successes, whether in the status or not.
     pub succeeded: usize,
-    /// UIDs on their way from finalizer to number.
+    /// UIDs of pods that are not yet included in the numbers.
     pub uncounted: UncountedTerminatedPods,
-    /// Pods whose finalizer may go once the status is written.
+    /// Pods whose finalizer may be removed once the status is written.
     pub release: Vec<Arc<Pod>>,
-    /// What the failure policy says of the Job, if it ends it.
+    /// Message of the failure policy if it fails the Job.
     pub fail_job: Option<String>,
     /// Failed pods seen for the first time, and whether the policy ignores them.
     pub fresh_failures: Vec<(Arc<Pod>, bool)>,
 }
 
-/// Draws up the books. Pods whose UID is in `kept` keep their finalizer and are not written as counted yet.
+/// Counts the pods. Pods whose UID is in `kept` keep their finalizer and are not written as counted yet.
 pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
     let number = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut t = Tally {
@@ -61,7 +61,7 @@ fn some(list: Vec<String>) -> Option<Vec<String>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// UIDs that still wait, and how many have become numbers.
+/// Returns the UIDs that remain uncounted, and the number of those that become counted.
 fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usize) {
     let all = uids.unwrap_or_default();
     let total = all.len();

@@ -1,4 +1,4 @@
-//! Completion indexes: which have succeeded, which are given up, which are next.
+//! Completion indexes: succeeded, failed, and pending ones.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,20 +13,20 @@ pub use intervals::Intervals;
 
 mod intervals;
 
-/// The annotation and label with a pod's index.
+/// Annotation and label with a pod's index.
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// The state of all indexes.
 #[derive(Debug, Default)]
 pub struct Indexes {
-    /// Indexes that have succeeded.
+    /// Succeeded indexes.
     pub succeeded: Intervals,
-    /// Indexes given up, under `backoffLimitPerIndex`.
+    /// Failed indexes, under `backoffLimitPerIndex`.
     pub failed: Intervals,
 }
 
 impl Indexes {
-    /// Reads the status and the pods.
+    /// Computes the state from the status and the pods.
     pub fn of(view: &View<'_>) -> Self {
         let total = view.completions().unwrap_or(0);
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
@@ -44,7 +44,7 @@ impl Indexes {
         Self { failed: failed.minus(&succeeded), succeeded }
     }
 
-    /// Indexes that need a pod, from the lowest on.
+    /// Yields indexes that need a pod, in ascending order.
     pub fn pending(&self, view: &View<'_>) -> impl Iterator<Item = usize> + use<> {
         let busy: HashSet<usize> = view
             .pods
@@ -57,7 +57,7 @@ impl Indexes {
     }
 }
 
-/// Whether a pod's failure is the last that its index is allowed.
+/// Returns whether a pod's failure is the last that its index allows.
 fn given_up(view: &View<'_>, pod: &Pod) -> bool {
     let Some(limit) = view.spec.backoff_limit_per_index else { return false };
     match policy::judge(view, pod) {
@@ -67,7 +67,7 @@ fn given_up(view: &View<'_>, pod: &Pod) -> bool {
     }
 }
 
-/// A pod's index.
+/// Returns a pod's index.
 pub fn index(pod: &Pod) -> Option<usize> {
     pod.annotation(INDEX)?.parse().ok()
 }

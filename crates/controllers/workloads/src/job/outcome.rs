@@ -1,4 +1,4 @@
-//! How a Job ends, and when it may say so.
+//! The end of a Job, and the time of its terminal condition.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus, SuccessPolicyRule};
@@ -12,7 +12,7 @@ use super::indexes::{Indexes, Intervals};
 const FAILURE: &str = "FailureTarget";
 const SUCCESS: &str = "SuccessCriteriaMet";
 
-/// An end that is decided.
+/// A decided end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// `FailureTarget` or `SuccessCriteriaMet`.
@@ -29,14 +29,14 @@ impl End {
     }
 }
 
-/// When the Job finished, if it has.
+/// Returns the time at which the Job finished, if it has.
 pub fn finished_at(job: &Job) -> Option<Timestamp> {
     let conditions = job.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let mut ended = conditions.filter(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True");
     ended.next().map(|c| c.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// The end that stops all pods, if it has come.
+/// Returns the end that stops all pods, if it is reached.
 pub fn decide(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Option<End> {
     for kind in [FAILURE, SUCCESS] {
         if let Some(known) = view.holds(kind) {
@@ -105,7 +105,7 @@ fn satisfied(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool 
     }
 }
 
-/// The end of a Job that has all its completions.
+/// Returns the end of a Job that has all its completions.
 pub fn complete(view: &View<'_>, tally: &Tally, active: usize) -> Option<End> {
     let done = match view.completions() {
         None => tally.succeeded > 0 && active == 0,
@@ -122,7 +122,7 @@ pub fn target(view: &View<'_>, status: &mut JobStatus, end: Option<&End>) {
     }
 }
 
-/// Writes the terminal condition once every pod has ended and is counted.
+/// Writes the terminal condition once every pod has terminated and is counted.
 pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions: &mut Vec<Action>) {
     let uncounted = tally.uncounted.failed.iter().chain(&tally.uncounted.succeeded).flatten().next().is_some();
     let running = view.pods.iter().any(|p| !pod_state::is_terminal(p));
@@ -146,7 +146,7 @@ pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions:
     }
 }
 
-/// Sets a condition; the transition time moves with the status only.
+/// Sets a condition; the transition time changes with the status only.
 pub fn set(status: &mut JobStatus, now: Timestamp, kind: &str, value: &str, reason: &str, message: &str) {
     let all = status.conditions.get_or_insert_default();
     let fresh = JobCondition {

@@ -1,4 +1,4 @@
-//! Making and removing a Job's pods.
+//! Creates and deletes a Job's pods.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::retry::Failures;
 use super::{TRACKING, View, retry};
 use crate::template;
 
-/// Most creations in one pass.
+/// Maximum number of creations in one reconcile.
 const BURST: usize = 500;
 
-/// What managing pods came to.
+/// The result of creating and deleting pods.
 #[derive(Default)]
 pub struct Moved {
-    /// Active pods once the actions are done.
+    /// Number of active pods once the actions are performed.
     pub active: usize,
     /// Creations and deletions.
     pub actions: Vec<Action>,
-    /// When to look again.
+    /// Requeue delay.
     pub requeue: Option<Duration>,
 }
 
-/// Brings the number of active pods to what the Job wants now.
+/// Brings the number of active pods to the desired number.
 pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
     let active = view.active();
     if view.suspended() {
@@ -53,14 +53,14 @@ pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Move
 
 fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize) -> usize {
     let Some(completions) = view.completions() else {
-        // A work queue that has a success takes no new pods.
+        // A work queue with a success starts no further pods.
         return if tally.succeeded > 0 { active.min(view.parallelism()) } else { view.parallelism() };
     };
     let given_up = indexes.map_or(0, |i| i.failed.len());
     completions.saturating_sub(tally.succeeded + given_up).min(view.parallelism())
 }
 
-/// Pods of indexes that are done, out of range or taken twice.
+/// Returns pods whose index is complete, out of range or used twice.
 fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
     let Some(indexes) = indexes else { return Vec::new() };
     let total = view.completions().unwrap_or(0);
@@ -155,7 +155,7 @@ fn tell_index(container: &mut Container) {
     });
 }
 
-/// Deletes pods. `uncounted` takes the finalizer first, so that they count as nothing.
+/// Deletes pods. With `uncounted` the finalizer is removed first, so that they are not counted.
 pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> {
     let mut actions = Vec::new();
     if uncounted {
@@ -174,7 +174,7 @@ pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> 
     actions
 }
 
-/// Takes the tracking finalizer off pods that have it.
+/// Removes the tracking finalizer from pods that have it.
 pub fn release<'p>(pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Action> {
     let writes: Vec<_> = pods.filter(|p| p.has_finalizer(TRACKING)).map(untrack).collect();
     (!writes.is_empty()).then_some(Action::Batch(writes))

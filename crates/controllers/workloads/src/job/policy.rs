@@ -1,4 +1,4 @@
-//! podFailurePolicy: what a pod's failure means for its Job.
+//! podFailurePolicy: the effect of a pod's failure on its Job.
 
 use k8s_openapi::api::batch::v1::{PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyRule};
 use k8s_openapi::api::core::v1::Pod;
@@ -7,20 +7,20 @@ use controllers_runtime::{Meta, pods as pod_state};
 
 use super::View;
 
-/// What the first matching rule asks for.
+/// The action of the first matching rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// End the Job, for this reason.
+    /// Fail the Job, for this reason.
     FailJob(String),
-    /// Give the index up.
+    /// Fail the index.
     FailIndex,
-    /// Replace the pod without counting it.
+    /// Replace the pod without counting the failure.
     Ignore,
-    /// Count it as usual.
+    /// Count the failure.
     Count,
 }
 
-/// Judges a failed pod; none without a matching rule.
+/// Returns the action for a failed pod; None without a matching rule.
 pub fn judge(view: &View<'_>, pod: &Pod) -> Option<Verdict> {
     let policy = view.spec.pod_failure_policy.as_ref()?;
     if pod_state::phase(pod) != "Failed" {

@@ -1,6 +1,6 @@
-//! How long a failed pod's replacement waits: ten seconds, doubling, at most ten minutes.
+//! Back-off of failed pods' replacements: 10 s, doubled, at most 10 min.
 //!
-//! Everything is read from the pods that failed, so a restart of the controller forgets nothing.
+//! The state is read from the failed pods, so it survives a restart of the controller.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::View;
 use super::indexes::{Indexes, index};
 use super::policy::{self, Verdict};
 
-/// How often the index had failed before this pod, as far as it counts against the limit.
+/// Annotation with the index's earlier failures that count against the limit.
 pub const COUNTED: &str = "batch.kubernetes.io/job-index-failure-count";
-/// How often the index had failed before this pod without counting, by the failure policy.
+/// Annotation with the index's earlier failures that the failure policy ignores.
 pub const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const BASE: i64 = 10;
 const LIMIT: i64 = 600;
@@ -25,20 +25,20 @@ const LIMIT: i64 = 600;
 /// Failures of one index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// Those that count against `backoffLimitPerIndex`.
+    /// Failures that count against `backoffLimitPerIndex`.
     pub counted: i64,
-    /// Those that the failure policy ignores.
+    /// Failures that the failure policy ignores.
     pub ignored: i64,
 }
 
 impl Failures {
-    /// Failures of the pod's index before the pod.
+    /// Returns the failures of the pod's index before the pod.
     pub fn before(pod: &Pod) -> Self {
         let number = |key: &str| pod.annotation(key).and_then(|v| v.parse().ok()).unwrap_or(0);
         Self { counted: number(COUNTED), ignored: number(IGNORED) }
     }
 
-    /// Failures of the pod's index including the failed pod.
+    /// Returns the failures of the pod's index including the failed pod.
     fn with(view: &View<'_>, pod: &Pod) -> Self {
         let before = Self::before(pod);
         match policy::judge(view, pod) {
@@ -52,7 +52,7 @@ impl Failures {
     }
 }
 
-/// The latest failed pod of each index: it carries the index's count of failures.
+/// Returns the latest failed pod of each index, which carries the index's failure count.
 pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
     let mut latest: HashMap<usize, &Arc<Pod>> = HashMap::new();
     let age = |pod: &Pod| (Failures::before(pod).total(), end(pod));
@@ -66,8 +66,8 @@ pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
     latest
 }
 
-/// UIDs of failed pods that keep their finalizer until the next pod of their index exists: only they know how often
-/// the index has failed.
+/// Returns UIDs of failed pods that keep their finalizer until the next pod of their index exists: the index's
+/// failure count is stored only in them.
 pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v str> {
     if view.spec.backoff_limit_per_index.is_none() || view.job.deleting() {
         return HashSet::new();
@@ -80,7 +80,7 @@ pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v 
     latest_by_index(view).into_iter().filter(|(i, _)| open(*i)).map(|(_, pod)| pod.uid()).collect()
 }
 
-/// How long the next pod of the Job must wait.
+/// Returns the delay of the Job's next pod.
 pub fn delay(view: &View<'_>) -> Duration {
     let ended = |phase: &str| {
         let of = view
@@ -95,7 +95,7 @@ pub fn delay(view: &View<'_>) -> Duration {
     wait(*last, failures.len(), view.now)
 }
 
-/// How long the next pod of an index must wait after its latest failed pod, and the failures of the index.
+/// Returns the delay of an index's next pod after its latest failed pod, and the failures of the index.
 pub fn index_delay(view: &View<'_>, latest: Option<&Arc<Pod>>) -> (Duration, Failures) {
     let Some(last) = latest else { return (Duration::ZERO, Failures::default()) };
     let failures = Failures::with(view, last);
@@ -108,7 +108,7 @@ fn wait(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
     time::until(time::after(last, seconds), now)
 }
 
-/// When a pod ended.
+/// Returns the time at which a pod terminated.
 fn end(pod: &Pod) -> Timestamp {
     let status = pod.status.as_ref();
     let containers = status.iter().flat_map(|s| s.container_statuses.iter().flatten());

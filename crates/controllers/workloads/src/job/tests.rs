@@ -27,7 +27,7 @@ fn pod(name: &str, phase: &str, index: Option<usize>, tracked: bool, code: i32) 
     })).unwrap())
 }
 
-/// Runs passes until nothing changes, applying status writes and finalizer removals; gives the Job and all lines.
+/// Reconciles until nothing changes, applying status writes and finalizer removals; returns the Job and all lines.
 fn settle(mut job: Job, mut pods: Vec<Arc<Pod>>, now: &str) -> (Job, Vec<String>) {
     let mut lines = Vec::new();
     for _ in 0..8 {
@@ -172,7 +172,7 @@ fn failed_before(mut pod: Arc<Pod>, counted: i64, ignored: i64) -> Arc<Pod> {
     pod
 }
 
-/// The annotations of the pods that the actions create.
+/// Returns the annotations of the pods that the actions create.
 fn created(actions: &[Action]) -> Vec<Value> {
     let batches = actions.iter().filter_map(|a| if let Action::Batch(all) = a { Some(all) } else { None });
     let writes = batches.flatten().filter(|w| w.verb == controllers_runtime::Verb::Create);

@@ -1,4 +1,4 @@
-//! What wakes Jobs, and pods that outlive theirs.
+//! Enqueues Jobs, and releases tracked pods whose Job was deleted.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn selector(job: &Job) -> LabelSelector {
     job.spec.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default()
 }
 
-/// The key of the Job that a pod with the finalizer belongs or belonged to.
+/// Returns the key of the current or former Job of a pod with the finalizer.
 fn tracked(pod: &Pod) -> Option<String> {
     if !pod.has_finalizer(TRACKING) {
         return None;

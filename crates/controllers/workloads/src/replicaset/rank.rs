@@ -1,4 +1,4 @@
-//! Which pods go first when there are too many.
+//! Ranks surplus pods for deletion.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use controllers_runtime::{Meta, pods};
 
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The `count` pods to remove from `active`.
+/// Returns the `count` pods of `active` to delete.
 pub fn victims(active: &[Arc<Pod>], siblings: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     let mut crowd: HashMap<&str, usize> = HashMap::new();
     for pod in siblings {

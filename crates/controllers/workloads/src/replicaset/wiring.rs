@@ -1,4 +1,4 @@
-//! What wakes ReplicaSets and ReplicationControllers, and where their pods come from.
+//! Enqueues ReplicaSets and ReplicationControllers, and reads their pods.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn register<S: PodSet>(setup: &mut Setup, name: &'static str, workers: usize) {
 }
 
 impl<S: PodSet> ReplicaSetController<S> {
-    /// Active pods of all sets with the same owner, for spreading deletions over nodes.
+    /// Returns active pods of all sets with the same owner, for spreading deletions over nodes.
     fn siblings(&self, set: &S) -> Vec<Arc<Pod>> {
         let sets = match set.controller() {
             Some(owner) => self.sets.owned(&owner.uid),

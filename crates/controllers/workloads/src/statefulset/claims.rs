@@ -1,7 +1,6 @@
-//! Claims of a StatefulSet: made before their pod, kept or given an owner as the policy says.
+//! Claims of a StatefulSet: created before their pod, with the owner that the retention policy requires.
 //!
-//! Deletion is left to the garbage collector: a claim that shall go with its pod or its set is
-//! owned by it.
+//! Deletion is left to the garbage collector: a claim to be deleted with its pod or its set is owned by it.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,8 +9,7 @@ use controllers_runtime::{Action, Meta, Object, Write, reference};
 
 use super::{View, identity};
 
-/// Creates the claims one ordinal lacks. False if a claim is on its way out, so that the pod must
-/// wait for it.
+/// Creates an ordinal's missing claims. Returns false if a claim is being deleted, so that the pod must wait.
 pub fn ensure(view: &View<'_>, ordinal: i32, actions: &mut Vec<Action>) -> bool {
     let mut free = true;
     let spec = view.set.spec.clone().unwrap_or_default();
@@ -47,7 +45,7 @@ fn create(view: &View<'_>, template: &PersistentVolumeClaim, name: &str, ordinal
     write.into()
 }
 
-/// Gives one pod's claims the owners that the retention policy asks for.
+/// Sets the owners of a pod's claims that the retention policy requires.
 pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action>) {
     let Some(ordinal) = identity::ordinal(view.set, pod) else { return };
     let spec = view.set.spec.clone().unwrap_or_default();
@@ -71,14 +69,14 @@ pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action
     }
 }
 
-/// Whether claims go (with the set, with a scaled-down pod).
+/// Returns whether claims are deleted: with the set, with a scaled-down pod.
 fn when(view: &View<'_>) -> (bool, bool) {
     let policy = view.set.spec.as_ref().and_then(|s| s.persistent_volume_claim_retention_policy.as_ref());
     let delete = |v: Option<&str>| v == Some("Delete");
     (delete(policy.and_then(|p| p.when_deleted.as_deref())), delete(policy.and_then(|p| p.when_scaled.as_deref())))
 }
 
-/// An owner reference that does not control.
+/// Builds an owner reference that is not the controller's.
 fn owner<K: Object>(object: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::API_VERSION.to_owned(),

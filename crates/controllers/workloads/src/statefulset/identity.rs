@@ -1,4 +1,4 @@
-//! Names, labels and volumes that make a StatefulSet's pod the same pod after a restart.
+//! Stable identity of a StatefulSet's pod: name, labels and volumes.
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume};
@@ -10,7 +10,7 @@ use crate::{history, template};
 const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 
-/// The ordinal in a pod's name, if the name is one of this set's.
+/// Returns the ordinal in a pod's name, if the name belongs to this set.
 pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, number) = pod.name().rsplit_once('-')?;
     let plain = number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
@@ -20,12 +20,12 @@ pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     number.parse().ok()
 }
 
-/// The revision label of a pod.
+/// Returns the revision label of a pod.
 pub fn revision(pod: &Pod) -> &str {
     pod.label(history::POD_LABEL).unwrap_or_default()
 }
 
-/// A new pod of the set at one ordinal and revision.
+/// Builds a pod of the set at one ordinal and revision.
 pub fn pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Pod {
     let spec = set.spec.clone().unwrap_or_default();
     let source = history::template(revision).unwrap_or(spec.template);
@@ -58,7 +58,7 @@ pub fn pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Po
     pod
 }
 
-/// The name of one ordinal's claim.
+/// Returns the name of an ordinal's claim.
 pub fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
     format!("{template}-{}-{ordinal}", set.name())
 }

@@ -1,4 +1,4 @@
-//! The order in which pods of a StatefulSet are made, removed and renewed.
+//! The order in which pods of a StatefulSet are created, deleted and updated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use controllers_runtime::{Action, Meta, Write, pods, reference};
 use super::{View, claims, identity};
 use crate::deployment::scaled;
 
-/// Adds the next steps: pods that are missing, then pods too many, then pods of an old revision.
+/// Adds the next steps: create missing pods, then delete surplus ones, then replace those of an old revision.
 pub fn steps(view: &View<'_>, actions: &mut Vec<Action>) {
     let (present, condemned) = sort(view);
     let _ = make(view, &present, actions)
@@ -21,7 +21,7 @@ pub fn steps(view: &View<'_>, actions: &mut Vec<Action>) {
         .map(|_| renew(view, &present, actions));
 }
 
-/// Pods by ordinal in range, and those out of range from the highest down.
+/// Returns pods by ordinal in range, and those out of range from the highest down.
 fn sort(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
     let count = usize::try_from(view.replicas()).unwrap_or(0);
     let mut present = vec![None; count];
@@ -97,8 +97,8 @@ fn remove(
     ControlFlow::Continue(())
 }
 
-/// Replaces pods of an old revision from the highest ordinal down, as many as may be unavailable.
-/// A pod that is unavailable already costs nothing more, but still counts as this pass's step.
+/// Replaces pods of an old revision from the highest ordinal down, within maxUnavailable. Replacing an unavailable
+/// pod costs no availability, but counts as one of the steps of this reconcile.
 fn renew(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action>) {
     if !view.rolls() {
         return;
@@ -141,7 +141,7 @@ fn delete(view: &View<'_>, pod: &Pod) -> Action {
     noted(view, Write::delete(pod), "delete", pod.name(), "Delete")
 }
 
-/// A finished pod is removed; the next pass makes it again under its name.
+/// Deletes a finished pod; the next reconcile creates it again under its name.
 fn recreate(view: &View<'_>, pod: &Pod) -> Action {
     let (set, ns) = (view.set.name(), view.set.namespace());
     let failed = pods::phase(pod) == "Failed";

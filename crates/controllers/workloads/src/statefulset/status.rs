@@ -7,7 +7,7 @@ use controllers_runtime::{Action, Meta, pods};
 
 use super::{View, identity};
 
-/// A status update if it would change anything.
+/// Returns a status update if the status differs.
 pub fn write(view: &View<'_>) -> Option<Action> {
     let old = view.set.status.clone().unwrap_or_default();
     let status = calculate(view, &old);
@@ -34,7 +34,8 @@ fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
         collision_count: Some(old.collision_count.unwrap_or(0)),
         conditions: old.conditions.clone(),
     };
-    // An update is complete when every wanted pod is there, new and ready: not when there happens to be none.
+    // An update is complete only if every desired pod exists, is updated and ready; a set without pods must not
+    // count.
     let wanted = view.replicas();
     let complete = view.rolls()
         && status.replicas == wanted

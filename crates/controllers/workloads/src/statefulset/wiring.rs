@@ -1,4 +1,4 @@
-//! What wakes StatefulSets.
+//! Enqueues StatefulSets.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};

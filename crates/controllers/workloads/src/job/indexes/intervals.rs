@@ -1,4 +1,4 @@
-//! Sets of indexes as sorted runs: a Job of 100,000 completions that go one after the other is a single run.
+//! Sets of indexes as sorted runs: a Job of 100,000 completions in sequence is a single run.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Reads the form of the status, such as `0-2,5`, up to a bound. What is no number is left out.
+    /// Parses the form of the status, such as `0-2,5`, up to a bound. Ignores text that is no number.
     pub fn parse(text: &str, total: usize) -> Self {
         let Some(last) = total.checked_sub(1) else { return Self::default() };
         let runs = text.split(',').filter_map(|part| {
@@ -33,28 +33,28 @@ impl Intervals {
         Self { runs: joined }
     }
 
-    /// How many indexes are in the set.
+    /// Returns the number of indexes in the set.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|(from, to)| to - from + 1).sum()
     }
 
-    /// Whether the set has no index.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether the set has an index.
+    /// Returns whether the set contains an index.
     pub fn contains(&self, index: usize) -> bool {
         let after = self.runs.partition_point(|(from, _)| *from <= index);
         self.runs.get(..after).and_then(<[_]>::last).is_some_and(|(_, to)| index <= *to)
     }
 
-    /// The indexes of either set.
+    /// Returns the union.
     pub fn union(&self, other: &Self) -> Self {
         Self::joined(self.runs.iter().chain(&other.runs).copied().collect())
     }
 
-    /// The indexes of this set that the other one lacks.
+    /// Returns the indexes of this set that are not in the other.
     pub fn minus(&self, other: &Self) -> Self {
         let mut runs = Vec::new();
         let mut rest = other.runs.iter().peekable();
@@ -73,7 +73,7 @@ impl Intervals {
         Self { runs }
     }
 
-    /// The indexes below `total` that the set lacks, ascending.
+    /// Yields the indexes below `total` that are not in the set, in ascending order.
     pub fn gaps(self, total: usize) -> impl Iterator<Item = usize> {
         let ends = self.runs.into_iter().chain([(total, total)]);
         let gaps = ends.scan(0, |next, (from, to)| {
@@ -91,7 +91,7 @@ impl FromIterator<usize> for Intervals {
     }
 }
 
-/// Writes `0,2,3` or `0-2`: three and more in a row become a range.
+/// Formats `0,2,3` or `0-2`: three or more in a row become a range.
 impl fmt::Display for Intervals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, (from, to)) in self.runs.iter().enumerate() {
