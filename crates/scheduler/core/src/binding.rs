@@ -1,4 +1,5 @@
-//! From a chosen node to a bound pod: assume, reserve and ask for permission at once; wait and bind in the background.
+//! From a chosen node to a bound pod: assume, Reserve and Permit run in the scheduling cycle; waiting and binding run
+//! in the background.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,29 +13,29 @@ use scheduler_framework::{
 use crate::queue::{Attempt, Failure};
 use crate::scheduler::{Scheduler, now};
 
-/// A pod that counts on its node and is to be bound to it.
+/// A pod that is assumed on its node and is to be bound to it.
 struct Binding {
     pod: Arc<PodInfo>,
     node: String,
     state: CycleState,
-    /// Set while Permit plugins keep the pod waiting.
+    /// Set while Permit plugins delay the binding.
     wait: Option<Wait>,
 }
 
 impl Scheduler {
-    /// Counts the pod on the node and binds it in the background.
+    /// Assumes the pod on the node and binds it in the background.
     pub(crate) fn commit(self: &Arc<Self>, attempt: &Attempt, chosen: Chosen) {
         let (pod, node) = (Arc::clone(&attempt.pod), chosen.node.to_string());
         self.cache.assume(&pod, &node);
         self.release_nomination(&pod, &node);
         let mut binding = Binding { pod, node, state: chosen.state, wait: None };
         let permitted = self.reserve(&mut binding).and_then(|()| self.permit(&mut binding));
-        // While plugins may still reject the pod, changes count as if it were being tried.
+        // While a Permit plugin may still reject the pod, cluster events are kept as for a running attempt.
         if binding.wait.is_none() && permitted.is_ok() {
             self.queue.settle(binding.pod.uid());
         }
         let (this, arrived) = (Arc::clone(self), attempt.arrived);
-        // A panic stops the component: the cache would count the pod on its node for ever.
+        // A panic stops the component: otherwise the cache would count the pod on its node forever.
         self.tasks.spawn("binding", async move {
             let bound = match permitted {
                 Ok(()) => this.bind(&mut binding).await,
@@ -51,7 +52,8 @@ impl Scheduler {
         });
     }
 
-    /// Removes the pod's nomination, since the cache counts the pod now. Room that was kept on another node is free.
+    /// Removes the pod's nomination, since the cache counts the pod now. The room reserved on another node is
+    /// released.
     fn release_nomination(&self, pod: &Arc<PodInfo>, node: &str) {
         if self.nominations.remove(pod.uid()).is_some_and(|nominated| &*nominated != node) {
             self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
@@ -104,7 +106,7 @@ impl Scheduler {
         Err(Rejection::error("", "no plugin bound the pod"))
     }
 
-    /// Releases the node and puts the pod back in the queue.
+    /// Forgets the assumed pod and puts it back into the queue.
     async fn unbound(&self, binding: &mut Binding, rejection: &Rejection) {
         let Binding { pod, node, state, .. } = binding;
         if let Some(profile) = self.profiles.of(&pod.pod) {
@@ -119,7 +121,7 @@ impl Scheduler {
             let plugins = if errored { HashSet::new() } else { [rejection.plugin].into() };
             self.queue.reject(pod.uid(), Failure { plugins, errored, preempting: false }, now());
         }
-        // The node has room again, for others: the pod itself was not short of it.
+        // The node has room again for other pods; this pod did not fail for lack of room.
         self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
         if returns {
             let (reason, message) = explain_rejection(node, rejection);
@@ -129,7 +131,7 @@ impl Scheduler {
     }
 }
 
-/// Reason and message of the condition of a pod that was not bound.
+/// Returns reason and message of the condition of a pod that was not bound.
 fn explain_rejection(node: &str, rejection: &Rejection) -> (&'static str, String) {
     if rejection.code == Code::Error {
         return ("SchedulerError", format!("binding rejected: {}", rejection.reasons.join(", ")));

@@ -1,8 +1,7 @@
-//! Nodes and the pods on them, as the informers and our own decisions have it.
+//! The scheduler cache: nodes and their pods, from the informers and the scheduler's own decisions.
 //!
-//! A pod counts on its node from the moment that the node is chosen: it is assumed there until the binding
-//! is seen, or forgotten when the binding fails. Changes go straight into the next snapshot; entries of nodes
-//! that did not change are shared with the last one.
+//! A pod counts on its node from the moment it is chosen: it is assumed there until the informer shows the binding,
+//! or forgotten when the binding fails. A snapshot shares the entries of unchanged nodes with the previous one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ struct Placed {
 #[derive(Default)]
 struct Inner {
     snapshot: Arc<Snapshot>,
-    /// Pods on nodes that are not known (yet, or any more).
+    /// Pods on nodes that are not known yet or were deleted.
     strays: HashMap<String, NodeInfo>,
     pods: HashMap<String, Placed>,
 }
@@ -30,7 +29,7 @@ impl Inner {
         Arc::make_mut(&mut self.snapshot)
     }
 
-    /// The entry of a node, known or not, to change it.
+    /// Returns the entry of a node, known or not, for a change.
     fn node(&mut self, name: &str) -> &mut NodeInfo {
         let at = self.snapshot.by_name.get(name).copied().filter(|at| *at < self.snapshot.nodes.len());
         match at {
@@ -62,12 +61,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cluster as it is now.
+    /// Returns a snapshot of the current state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.lock().snapshot)
     }
 
-    /// Takes over a node that is new or changed.
+    /// Records an added or changed node.
     pub fn set_node(&self, node: &Arc<Node>) {
         let Some(name) = node.metadata.name.as_deref() else { return };
         let mut inner = self.inner.lock();
@@ -84,7 +83,7 @@ impl Cache {
         }
     }
 
-    /// Drops a deleted node; the pods on it are remembered until they are deleted too.
+    /// Removes a deleted node; its pods are kept until they are deleted, too.
     pub fn remove_node(&self, name: &str) {
         let mut inner = self.inner.lock();
         if !inner.snapshot.by_name.contains_key(name) {
@@ -98,22 +97,22 @@ impl Cache {
         }
     }
 
-    /// A bound pod came or changed.
+    /// Records an added or changed bound pod.
     pub fn set_pod(&self, pod: &Arc<PodInfo>) {
         self.inner.lock().place(pod, pod.node_name(), false);
     }
 
-    /// A bound pod is gone.
+    /// Removes a bound pod.
     pub fn remove_pod(&self, uid: &str) {
         self.inner.lock().take(uid);
     }
 
-    /// Counts a pod on the node that was chosen for it.
+    /// Assumes a pod on its chosen node.
     pub fn assume(&self, pod: &Arc<PodInfo>, node: &str) {
         self.inner.lock().place(pod, node, true);
     }
 
-    /// The binding failed: the pod counts no longer, unless it was seen bound after all.
+    /// Forgets an assumed pod after its binding failed, unless the informer has shown it bound.
     pub fn forget(&self, uid: &str) {
         let mut inner = self.inner.lock();
         if inner.pods.get(uid).is_some_and(|placed| placed.assumed) {
@@ -121,12 +120,12 @@ impl Cache {
         }
     }
 
-    /// Returns true if a pod counts on a node.
+    /// Returns whether a pod counts on a node.
     pub fn has_pod(&self, uid: &str) -> bool {
         self.inner.lock().pods.contains_key(uid)
     }
 
-    /// Sets the labels of a namespace, or takes it out.
+    /// Sets or removes the labels of a namespace.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) {
         let mut inner = self.inner.lock();
         let namespaces = Arc::make_mut(&mut inner.snapshot().namespaces);

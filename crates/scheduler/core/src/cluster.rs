@@ -1,4 +1,4 @@
-//! What plugins may look up besides nodes and pods: informers' stores behind the framework's traits.
+//! Other objects that plugins read: informers' stores behind the framework's traits.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<
 }
 
 impl View {
-    /// Starts the informers; `changed` hears of storage.
+    /// Starts the informers; `changed` is called for changes of storage objects.
     pub(crate) fn fill<F>(&self, client: &Client, tasks: &base_task::Tasks, changed: F) -> Option<&Stores>
     where
         F: Fn() + Clone + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! KubeSchedulerConfiguration v1.
 //!
 //! Fields are upstream's; an unknown one is an error that names it. Fields that are not implemented are listed in
-//! [`crate::UPSTREAM_FIELDS`] with what happens to them.
+//! [`crate::UPSTREAM_FIELDS`] with their treatment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,32 +22,32 @@ const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 pub struct Configuration {
     api_version: String,
     kind: String,
-    /// Lease.
+    /// Leader election.
     pub leader_election: LeaderElection,
-    /// Connection.
+    /// Connection to the API server.
     pub client_connection: ClientConnection,
-    /// Share of nodes to find before scoring.
+    /// Percentage of nodes to find before scoring.
     pub percentage_of_nodes_to_score: Option<u32>,
-    /// First back-off of a pod.
+    /// Initial back-off of a pod in seconds.
     pub pod_initial_backoff_seconds: Option<u64>,
-    /// Longest back-off of a pod.
+    /// Maximum back-off of a pod in seconds.
     pub pod_max_backoff_seconds: Option<u64>,
-    /// Scheduler names and their plugins.
+    /// Profiles: scheduler names and their plugins.
     pub profiles: Vec<ProfileConfig>,
     extenders: Vec<Value>,
 }
 
-/// Leader election.
+/// Leader election. Durations are in Go's notation.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// Campaign for the Lease.
+    /// Run only while holding the Lease.
     pub leader_elect: Option<bool>,
-    /// Go duration.
+    /// Duration of the Lease.
     pub lease_duration: Option<String>,
-    /// Go duration.
+    /// How long a leader that can't renew keeps leading.
     pub renew_deadline: Option<String>,
-    /// Go duration.
+    /// Interval between attempts to acquire the Lease.
     pub retry_period: Option<String>,
     /// Name of the Lease.
     pub resource_name: Option<String>,
@@ -69,7 +69,7 @@ pub struct ClientConnection {
 pub struct ProfileConfig {
     /// `spec.schedulerName` of its pods.
     pub scheduler_name: Option<String>,
-    /// Share of nodes to find before scoring.
+    /// Percentage of nodes to find before scoring.
     pub percentage_of_nodes_to_score: Option<u32>,
     /// Plugins by extension point.
     pub plugins: Plugins,
@@ -99,13 +99,13 @@ pub struct Plugins {
     placement_score: PluginSet,
 }
 
-/// Plugins switched on and off at a point.
+/// Plugins enabled and disabled at an extension point.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PluginSet {
-    /// On.
+    /// Enabled plugins.
     pub enabled: Vec<PluginName>,
-    /// Off; `*` for all defaults.
+    /// Disabled plugins; `*` for all defaults.
     pub disabled: Vec<PluginName>,
 }
 
@@ -115,7 +115,7 @@ pub struct PluginSet {
 pub struct PluginName {
     /// Name.
     pub name: String,
-    /// Weight of scores; 0 for the default.
+    /// Weight of the plugin's scores; 0 for the default.
     pub weight: i64,
 }
 
@@ -130,7 +130,7 @@ pub struct PluginConfig {
 }
 
 impl Configuration {
-    /// Reads a file.
+    /// Loads a configuration file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is no usable configuration", path.display()))
@@ -143,7 +143,7 @@ impl Configuration {
         if !judged.refusals.is_empty() {
             bail!("{}", judged.refusals.join("; "));
         }
-        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
+        // Parsed from text, not from the tree: only the text parser names the field of an invalid value.
         let config: Self = serde_yaml::from_str(&serde_yaml::to_string(&tree)?)?;
         if config.kind != "KubeSchedulerConfiguration" || config.api_version != API_VERSION {
             bail!(
@@ -165,7 +165,7 @@ impl Configuration {
         Ok(config)
     }
 
-    /// Times that pods wait in the queue; `unschedulable` is the longest time without an attempt.
+    /// Returns the queue's delays; `unschedulable` is the maximum time without an attempt.
     pub fn waits(&self, unschedulable: Duration) -> Waits {
         let first = self.pod_initial_backoff_seconds.unwrap_or(1);
         let longest = self.pod_max_backoff_seconds.unwrap_or(10);
@@ -174,7 +174,7 @@ impl Configuration {
     }
 }
 
-/// A Go duration such as `1m30s`.
+/// Parses a duration in Go's notation, such as `1m30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let problem = || format!("{text:?} is not a duration such as 1m30s");
     let (mut total, mut rest) = (0.0, text);

@@ -1,16 +1,16 @@
-//! Judging the fields of a configuration file that are not implemented.
+//! Checks the fields of a configuration file that are not implemented.
 
 use base_cli::{Unsupported, Verdict};
 use serde_json::Value;
 
-/// Warnings for fields without effect, and refusals of the others.
+/// Warnings about fields without effect, and rejections of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) warnings: Vec<String>,
     pub(crate) refusals: Vec<String>,
 }
 
-/// Takes the fields of `rows` out of a configuration and judges their values.
+/// Removes the fields of `rows` from a configuration and checks their values.
 pub(crate) fn judge_fields(config: &mut Value, rows: &[Unsupported]) -> Judged {
     let mut judged = Judged::default();
     for row in rows {

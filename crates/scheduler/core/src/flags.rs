@@ -1,4 +1,4 @@
-//! Flags, with upstream's names and meanings. A configuration file given with `--config` wins over them.
+//! Flags, with upstream's names and meanings. A configuration file given with `--config` overrides them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,22 +19,22 @@ pub struct Flags {
     /// Kubeconfig with the API server and this process's credentials
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for reviewing the tokens of those who read metrics; the first one is used where absent
+    /// Kubeconfig for TokenReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for reviewing the rights of those who read metrics; the first one is used where absent
+    /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Schedule only while holding the Lease
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
-    /// How long a Lease that is not renewed is respected
+    /// Duration of the Lease: how long others wait for a renewal
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader that can't renew stays one
+    /// How long a leader that can't renew keeps leading
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// Time between attempts to take the Lease
+    /// Interval between attempts to acquire the Lease
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub leader_elect_retry_period: Duration,
     /// Name of the Lease
@@ -46,28 +46,28 @@ pub struct Flags {
     /// Address to serve health and metrics on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to serve health and metrics on; 0 lets the kernel pick
+    /// Port to serve health and metrics on; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 10259)]
     pub secure_port: u16,
-    /// File that gets the port which is served
+    /// Write the bound port to this file
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
-    /// Longest time that a pod which found no node waits without another attempt
+    /// Maximum time without another attempt for an unschedulable pod
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// Certificate to serve with; self-signed where absent
+    /// Serving certificate; self-signed if absent
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Key of the certificate
+    /// Key of the serving certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Oldest version of TLS to accept
+    /// Minimum version of TLS
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", value_parser = ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"])]
     pub tls_min_version: String,
     /// Serve HTTP/1.1 only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub disable_http2_serving: bool,
-    /// Paths that need no rights; a star at the end stands for anything
+    /// Paths that need no authorization; a trailing '*' matches any rest
     #[arg(long, value_name = "PATHS", value_delimiter = ',', default_values = ["/healthz", "/readyz", "/livez"])]
     pub authorization_always_allow_paths: Vec<String>,
     /// Logging
@@ -82,7 +82,7 @@ mod tests {
     use crate::UPSTREAM_FLAGS;
     use std::ffi::OsString;
 
-    /// Command lines as installers write them.
+    /// Command lines of installers.
     const INSTALLERS: [&[&str]; 3] = [
         &[
             "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",

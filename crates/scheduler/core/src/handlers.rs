@@ -1,7 +1,7 @@
-//! From informers' events to the cache and the queue.
+//! Informers' event handlers: they update the cache and the queue.
 //!
-//! Only changes that a plugin could care about become cluster events: status updates of running pods and
-//! heartbeats of nodes wake nobody.
+//! Only changes that a plugin may need become cluster events: status updates of running pods and heartbeats of nodes
+//! make no pod schedulable.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::scheduler::{Scheduler, now};
 
 const LIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// Stores that scheduling cannot do without.
+/// Stores that scheduling requires.
 pub(crate) struct Watched {
     pub(crate) pods: Store<Pod>,
     pub(crate) nodes: Store<Node>,
@@ -48,7 +48,7 @@ pub(crate) fn watch(scheduler: &Arc<Scheduler>, client: &Client, tasks: &base_ta
     }
 }
 
-/// Drops what no plugin looks at.
+/// Drops fields that no plugin reads.
 fn slim(pod: &mut Pod) {
     let keep = |container: &mut Container| {
         let old = std::mem::take(container);
@@ -81,7 +81,7 @@ fn is_assigned(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
 }
 
-/// Returns true if two states of a pod differ in what plugins look at.
+/// Returns whether two states of a pod differ in fields that plugins read.
 fn differs(old: &Pod, new: &Pod) -> bool {
     let nominated = |pod: &Pod| pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
     old.spec != new.spec
@@ -116,7 +116,7 @@ fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
             scheduler.cache.set_pod(&info);
             scheduler.queue.remove(new.uid());
             if scheduler.nominations.remove(new.uid()).is_some_and(|node| *node != *info.node_name()) {
-                // Another scheduler or a user bound it elsewhere: the room that was kept for it is free.
+                // Another scheduler or a user bound it elsewhere: the room reserved for it is released.
                 scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
             }
             scheduler.queue.event(ClusterEvent::AssignedPodAdded(info));
@@ -130,7 +130,7 @@ fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
     }
 }
 
-/// Conditions matter for what is written next, not for where the pod fits.
+/// Returns whether the conditions changed. They matter for later status patches, but not for the choice of a node.
 fn status_reset(old: &Pod, new: &Pod) -> bool {
     let conditions = |pod: &Pod| pod.status.as_ref().and_then(|status| status.conditions.clone());
     conditions(old) != conditions(new)
@@ -143,15 +143,15 @@ fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
         scheduler.nominations.observe(old.map(|old| &**old), &info);
     }
     if bound() {
-        // It counts on its node: a late status does not nominate it again. If the node was chosen just now, another pod
-        // may have found the room taken twice.
+        // The pod counts on its node, so a late status must not nominate it again. If the node was chosen a moment
+        // ago, another pod may have seen its room counted twice.
         if scheduler.nominations.remove(info.uid()).is_some() {
             scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
         }
         return;
     }
     if kept.is_some() && kept != scheduler.nominations.node_of(info.uid()) {
-        // The room that was kept for it is free.
+        // The room reserved for the pod is released.
         scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
     }
     let updated = |old: &Arc<Pod>| {
@@ -163,14 +163,14 @@ fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
     scheduler.queue.set(info, event, now());
 }
 
-/// Returns true if the change could make the pod itself fit.
+/// Returns whether the change could make the pod itself schedulable.
 fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
     old.spec != new.spec || old.metadata.labels != new.metadata.labels
 }
 
 fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
     scheduler.queue.remove(last.uid());
-    // Ends a wait for permission: there is nothing left to bind.
+    // Ends a Permit wait: there is no pod left to bind.
     scheduler.waiting.reject(last.uid(), Rejection::unschedulable("", "the pod was deleted"));
     let nominated = scheduler.nominations.remove(last.uid()).is_some();
     let counted = is_assigned(last) || scheduler.cache.has_pod(last.uid());
@@ -178,7 +178,7 @@ fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
         scheduler.cache.remove_pod(last.uid());
     }
     if counted || nominated {
-        // A nominated pod had room kept for it.
+        // Room was reserved for a nominated pod.
         scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(Arc::clone(last)))));
     }
 }
@@ -192,7 +192,7 @@ pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
             }
             scheduler.cache.set_node(&new);
             match old {
-                // Images only change scores.
+                // Images change only scores.
                 Some(old) if !node_fits_differ(&old, &new) => {}
                 Some(old) => scheduler.queue.event(ClusterEvent::NodeUpdated { old: bare(old), new: bare(new) }),
                 None => scheduler.queue.event(ClusterEvent::NodeAdded(bare(new))),
@@ -205,13 +205,13 @@ pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
     }
 }
 
-/// Returns true if two states of a node differ in what plugins look at: not in heartbeats.
+/// Returns whether two states of a node differ in fields that plugins read; ignores heartbeats.
 fn node_differs(old: &Node, new: &Node) -> bool {
     let images = |old: &NodeStatus, new: &NodeStatus| old.images != new.images;
     node_fits_differ(old, new) || statuses_differ(old, new, images)
 }
 
-/// Returns true if two states of a node differ in what decides which pods fit.
+/// Returns whether two states of a node differ in fields that Filter plugins read.
 fn node_fits_differ(old: &Node, new: &Node) -> bool {
     let allocatable = |old: &NodeStatus, new: &NodeStatus| old.allocatable != new.allocatable;
     old.spec != new.spec || old.metadata.labels != new.metadata.labels || statuses_differ(old, new, allocatable)

@@ -1,4 +1,5 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics`. Paths that are not always allowed need a right from the API server.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics`. Paths that are not always allowed need authorization by the API
+//! server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,15 +22,15 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 
 use crate::flags::Flags;
 
-/// What the endpoints show.
+/// Content of the endpoints.
 pub(crate) struct Shown {
-    /// Asks about bearers of tokens.
+    /// Client for TokenReviews and SubjectAccessReviews.
     pub(crate) reviews: Client,
-    /// Text of the metrics.
+    /// Renders the metrics.
     pub(crate) metrics: Box<dyn Fn() -> String + Send + Sync>,
-    /// True if the informers have synced.
+    /// Returns whether the informers have synced.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Paths that need no rights.
+    /// Paths that need no authorization.
     pub(crate) open: Vec<String>,
 }
 
@@ -69,7 +70,7 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Byt
     }
 }
 
-/// Returns true if a path needs no rights.
+/// Returns whether a path needs no authorization.
 fn is_open(open: &[String], path: &str) -> bool {
     open.iter().any(|allowed| match allowed.strip_suffix('*') {
         Some(prefix) => path.starts_with(prefix),
@@ -85,7 +86,7 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
     response
 }
 
-/// OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
+/// Returns OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
 async fn judge(reviews: &Client, headers: &HeaderMap, path: &str) -> StatusCode {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else { return StatusCode::UNAUTHORIZED };

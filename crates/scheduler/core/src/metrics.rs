@@ -1,4 +1,4 @@
-//! Numbers under `/metrics`, with upstream's names.
+//! Metrics, with upstream's names.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Numbers {
         self.preempted.inc();
     }
 
-    /// The text of `/metrics`.
+    /// Renders `/metrics`.
     pub(crate) fn encode(&self, counts: Counts) -> String {
         let places = [
             ("active", counts.active),

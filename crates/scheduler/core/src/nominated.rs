@@ -1,4 +1,4 @@
-//! Pods nominated to nodes that room is being made on.
+//! The nominator: pods nominated to nodes on which preemption makes room.
 //!
 //! Invariant: a pod that counts on a node in the cache is not nominated, so that no filter counts it twice.
 
@@ -46,7 +46,7 @@ pub struct NominationIndex {
 }
 
 impl NominationIndex {
-    /// Takes over what the pod's status says. A status that never named a node says nothing about a nomination that
+    /// Records the nomination in a pod's status. A status that never named a node does not remove a nomination that
     /// was made in memory and is still being written.
     pub fn observe(&self, old: Option<&Pod>, new: &Arc<PodInfo>) {
         let mut inner = self.inner.lock();
@@ -59,7 +59,7 @@ impl NominationIndex {
         }
     }
 
-    /// Nominates a pod to a node, in place of an earlier one.
+    /// Nominates a pod to a node, replacing an earlier nomination.
     pub fn set(&self, pod: &Arc<PodInfo>, node: &str) {
         self.inner.lock().insert(pod, node.into());
     }
@@ -69,7 +69,7 @@ impl NominationIndex {
         self.inner.lock().remove(uid)
     }
 
-    /// Removes the nominations to a node of pods with a lower priority, and returns these pods.
+    /// Removes and returns the pods with a lower priority that are nominated to a node.
     pub fn remove_lower(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
         let mut inner = self.inner.lock();
         let pods = inner.by_node.get(node).into_iter().flatten();

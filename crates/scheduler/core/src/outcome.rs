@@ -1,4 +1,4 @@
-//! Writing down how an attempt ended: conditions, events, evictions. Decisions are made elsewhere.
+//! Writes the result of an attempt: conditions, events, evictions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use scheduler_framework::{Eviction, PodInfo};
 use serde_json::{Value, json};
 
 const SCHEDULED: &str = "PodScheduled";
-/// Longest message of an event.
+/// Maximum length of an event's message in bytes.
 const MESSAGE_LIMIT: usize = 1024;
 
 /// Writes through a client and a recorder.
@@ -26,7 +26,7 @@ fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }
 
-/// The status patch for a pod that found no node; None if it says what the status says already.
+/// Returns the status patch for an unschedulable pod; None if the status is up to date.
 fn status_patch(pod: &Pod, reason: &str, message: &str, nominate: Option<&str>, now: Timestamp) -> Option<Value> {
     let known = condition(pod, SCHEDULED);
     let same = known.is_some_and(|known| {
@@ -62,13 +62,13 @@ fn cut(message: &str) -> String {
 }
 
 impl Writer {
-    /// Says that a pod found no node.
+    /// Writes condition and event of an unschedulable pod.
     pub(crate) async fn unschedulable(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
         self.events.warning(&object_reference(pod), "FailedScheduling", cut(message));
         self.condition(pod, reason, message, nominate).await;
     }
 
-    /// Says in the condition alone that a pod has no node.
+    /// Writes the condition PodScheduled=False without an event.
     pub(crate) async fn condition(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
         if let Some(patch) = status_patch(pod, reason, message, nominate, Timestamp::now())
             && let Err(error) = self.patch_status(pod, patch).await
@@ -86,7 +86,7 @@ impl Writer {
         }
     }
 
-    /// Says that a pod is bound.
+    /// Records the event of a bound pod.
     pub(crate) fn scheduled(&self, pod: &PodInfo, node: &str) {
         let message = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name());
         self.events.normal(&object_reference(&*pod.pod), "Scheduled", message);
@@ -100,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// Evicts a victim of a preemption. False if that failed; true if it is being deleted already.
+    /// Evicts a victim of a preemption. Returns false on failure, true also if it is already being deleted.
     pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) -> bool {
         let victim = &eviction.pod;
         if victim.metadata.deletion_timestamp.is_some() {

@@ -1,7 +1,7 @@
-//! Carrying out a preemption that the scheduling cycle decided on.
+//! Executes a preemption that the scheduling cycle decided.
 //!
-//! The preemptor is not tried again before all of it is done: until then its nomination and the deletions of its
-//! victims are on their way, and another attempt could choose other victims.
+//! The preemptor is not tried again before the preemption is complete: until then its nomination and the deletions of
+//! its victims are not visible everywhere, and another attempt could choose other victims.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use scheduler_framework::{Eviction, PodInfo, Rejection};
 
 use crate::scheduler::Scheduler;
 
-/// Ends the preemptor's hold in the queue, also if the task that preempts panics or is dropped.
+/// Releases the preemptor in the queue when dropped, so also if the preempting task panics.
 struct Hold<'a> {
     scheduler: &'a Scheduler,
     uid: &'a str,
@@ -23,12 +23,12 @@ impl Drop for Hold<'_> {
 }
 
 impl Scheduler {
-    /// Nominates the pod to the node, clears less important nominations there, and evicts the victims.
+    /// Nominates the pod to the node, clears lower-priority nominations there, and evicts the victims.
     pub(crate) async fn preempt(&self, pod: &Arc<PodInfo>, node: &str, evictions: &[Eviction], message: &str) {
         let mut hold = Hold { scheduler: self, uid: pod.uid(), failed: true };
         self.writer.unschedulable(&pod.pod, "Unschedulable", message, Some(node)).await;
         for lower in self.nominations.remove_lower(node, pod.priority()) {
-            // It may fit elsewhere now, instead of waiting for room that the preemptor takes.
+            // The pod may fit on another node, instead of waiting for the room that the preemptor takes.
             self.queue.activate(lower.uid());
             self.writer.clear_nomination(&lower.pod).await;
         }
@@ -40,12 +40,12 @@ impl Scheduler {
         hold.failed = failed;
     }
 
-    /// True if the victim is being deleted, or was stopped before it was bound.
+    /// Returns whether the victim is being deleted, or was rejected before it was bound.
     async fn evict(&self, eviction: &Eviction, pod: &Arc<PodInfo>) -> bool {
         let victim = &eviction.pod.metadata;
         tracing::info!(pod = pod.key(), victim = victim.name, node = eviction.node, "preempting a pod");
         let uid = victim.uid.as_deref().unwrap_or_default();
-        // A victim that still waits for permission to be bound goes back to the queue and is not deleted.
+        // A victim in a Permit wait goes back to the queue instead of being deleted.
         if self.waiting.reject(uid, Rejection::error("DefaultPreemption", "preempted")) {
             return true;
         }

@@ -1,7 +1,7 @@
-//! Profiles from the configuration: which plugins, in which order, with which weights.
+//! Builds profiles from the configuration: plugins, order and weights.
 //!
-//! All plugins are on by default. `multiPoint` switches a plugin at all its points, the named points override
-//! it; a plugin that is named as enabled takes part where it can.
+//! All plugins are enabled by default. `multiPoint` enables or disables a plugin at all its extension points, the
+//! named points override it; an enabled plugin runs at every point that it implements.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn drops(set: &PluginSet, name: &str) -> bool {
     set.disabled.iter().any(|plugin| plugin.name == name || plugin.name == "*") && !lists(set, name)
 }
 
-/// Returns true if a plugin takes part at a point.
+/// Returns whether a plugin is enabled at a point.
 fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
     let all = !drops(&plugins.multi_point, name);
     match sets(plugins).iter().find(|(known, _)| *known == point) {
@@ -70,12 +70,12 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the consequence of the absence of one of upstream's plugins, if it is not implemented.
+/// Returns the consequence of a missing plugin of upstream; None if it is implemented.
 fn missing(name: &str) -> Option<&'static str> {
     MISSING_PLUGINS.iter().find(|(known, _)| *known == name).map(|(_, consequence)| *consequence)
 }
 
-/// A plugin that is enabled at a point which it does not extend would be left out in silence.
+/// Rejects a plugin that is enabled at a point which it does not implement: it would never run.
 fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
     for (point, set) in sets(plugins) {
         if let Some(plugin) = set.enabled.iter().find(|plugin| !points.has(point, &plugin.name)) {
@@ -136,7 +136,7 @@ fn build(
     })
 }
 
-/// The profiles of a configuration; the default one if it has none.
+/// Builds the profiles of a configuration; the default one if it has none.
 pub(crate) fn profiles(
     config: &Configuration,
     client: &Client,
@@ -180,7 +180,7 @@ mod tests {
         let made = from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]").unwrap();
         assert!(made[0].points.post_filter.is_empty());
         assert!(from("{}").unwrap()[0].points.filter.len() > 8);
-        // A plugin that is not there can be switched off.
+        // A plugin that is not implemented may be disabled.
         from("profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]").unwrap();
     }
 

@@ -1,10 +1,11 @@
-//! Pods that wait for a node.
+//! The scheduling queue: pods without a node.
 //!
-//! A pod is active (to be tried next), backing off (tried lately), unschedulable (until a change may help it), held
-//! (unschedulable while its preemption runs), gated (not to be tried) or in flight (being tried). Unschedulable pods
-//! are woken by cluster events that one of the plugins which rejected them asked for and says may help, and after
-//! five minutes at the latest. Pods that back off are tried early when there is nothing else to do, unless they
-//! failed with an error. [`Queue::next`] sleeps until the earliest of these times: nothing polls.
+//! A pod is active (activeQ), backing off (backoffQ), unschedulable (until a cluster event may help it), held
+//! (unschedulable while its preemption runs), gated (PreEnqueue rejects it) or in flight (being tried). A cluster
+//! event requeues an unschedulable pod if a plugin that rejected it listens for the event and its queueing hint says
+//! that it may help; after five minutes the pod is requeued in any case. Pods in back-off are tried early if activeQ
+//! is empty, unless they failed with an error. [`Queue::next`] sleeps until the earliest of these times: nothing
+//! polls.
 
 mod in_flight;
 mod state;
@@ -22,61 +23,61 @@ use tokio::time::Instant;
 
 use state::{NO_PLUGIN, Place, State, Uid, Waiting};
 
-/// Decisions about pods that depend on the profiles.
+/// Profile-dependent decisions about pods.
 pub trait Judge: Send + Sync {
-    /// Place of a pod in the queue.
+    /// Returns the pod's rank in activeQ.
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank;
-    /// Returns true if a pod may not enter the queue yet.
+    /// Returns whether a PreEnqueue plugin rejects the pod.
     fn is_gated(&self, pod: &PodInfo) -> bool;
-    /// Returns true if a plugin of any profile wants to see a change.
+    /// Returns whether a plugin of any profile listens for an event.
     fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool;
-    /// Returns true if a change that the plugin wants to see may help a pod that it rejected.
+    /// Returns whether an event that the plugin listens for may help a pod that it rejected.
     fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool;
 }
 
-/// A pod to be tried.
+/// A pod to be scheduled.
 #[derive(Clone)]
 pub struct Attempt {
     /// The pod.
     pub pod: Arc<PodInfo>,
-    /// How often it was tried, this time included.
+    /// Number of attempts, this one included.
     pub attempts: u32,
-    /// Time at which the pod first entered the queue (nanoseconds).
+    /// Time at which the pod first entered the queue, in nanoseconds.
     pub arrived: i128,
 }
 
-/// The failure of an attempt.
+/// The result of a failed attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     /// Plugins that rejected the pod.
     pub plugins: HashSet<&'static str>,
-    /// An operation failed: the pod is tried again after its back-off, whatever else happens.
+    /// An operation failed: the pod is retried after its back-off, without waiting for an event.
     pub errored: bool,
-    /// A preemption runs for the pod: it is not tried again before [`Queue::release`].
+    /// A preemption runs for the pod: it is not tried before [`Queue::release`].
     pub preempting: bool,
 }
 
-/// Numbers of pods by place.
+/// Number of pods by queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// To be tried next.
+    /// activeQ.
     pub active: usize,
-    /// Tried lately.
+    /// backoffQ.
     pub backoff: usize,
-    /// Waiting for a change.
+    /// Unschedulable pods.
     pub unschedulable: usize,
-    /// Gated.
+    /// Gated pods.
     pub gated: usize,
 }
 
-/// Times that pods wait.
+/// Delays of pods in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// First back-off.
+    /// Initial back-off.
     pub first_backoff: Duration,
-    /// Longest back-off.
+    /// Maximum back-off.
     pub longest_backoff: Duration,
-    /// Longest time without an attempt.
+    /// Maximum time without an attempt.
     pub unschedulable: Duration,
 }
 
@@ -96,7 +97,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Returns an empty queue.
+    /// Creates an empty queue.
     pub fn new(judge: Arc<dyn Judge>, waits: Waits) -> Self {
         Self { judge, waits, state: Mutex::default(), changed: Notify::new() }
     }
@@ -114,7 +115,7 @@ impl Queue {
         place.into_iter().for_each(|place| state.set_place(uid, place));
     }
 
-    /// Takes over a pod without a node that is new or changed.
+    /// Records an added or changed pod without a node.
     pub fn set(&self, pod: Arc<PodInfo>, event: Option<ClusterEvent>, now: i128) {
         let mut state = self.state.lock();
         let uid: Uid = pod.uid().into();
@@ -156,7 +157,7 @@ impl Queue {
         self.admit(state, &uid);
     }
 
-    /// Drops a pod that was deleted or has a node.
+    /// Removes a pod that was deleted or bound.
     pub fn remove(&self, uid: &str) {
         let mut state = self.state.lock();
         state.set_place(uid, Place::Gated);
@@ -164,12 +165,12 @@ impl Queue {
         state.pods.remove(uid);
     }
 
-    /// Wakes the pods that a change of the cluster may help.
+    /// Requeues the pods that a cluster event may help.
     pub fn event(&self, event: ClusterEvent) {
         self.wake(event, None);
     }
 
-    /// Wakes the pods that a change may help, except the pod that caused it.
+    /// Requeues the pods that an event may help, except the pod that caused it.
     pub fn event_for_others(&self, uid: &str, event: ClusterEvent) {
         self.wake(event, Some(uid));
     }
@@ -187,7 +188,7 @@ impl Queue {
         }
     }
 
-    /// Pods that a change may help, by the plugins that asked for its kind.
+    /// Returns the pods that an event may help, by the plugins that listen for its kind.
     fn helped(&self, state: &State, event: &ClusterEvent, except: Option<&str>) -> Vec<Uid> {
         let mut helped = Vec::new();
         for (plugin, uids) in &state.rejected {
@@ -203,7 +204,7 @@ impl Queue {
         helped
     }
 
-    /// Wakes one pod that waits if the change may help it.
+    /// Requeues one unschedulable pod if the event may help it.
     fn consider(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
         let Some(waiting) = state.pods.get(uid) else { return false };
         let helps = |plugin: &&str| self.judge.listens(plugin, event) && self.judge.hint(plugin, &waiting.pod, event);
@@ -223,7 +224,7 @@ impl Queue {
         state.set_place(uid, place);
     }
 
-    /// Back-off if it is not over yet, else the active pods.
+    /// Returns backoffQ if the pod's back-off has not expired, else activeQ.
     fn retry_place(&self, waiting: &Waiting) -> Place {
         let until = waiting.tried.map(|tried| tried + self.backoff(waiting.attempts));
         match until.filter(|until| *until > Instant::now()) {
@@ -237,7 +238,7 @@ impl Queue {
         self.waits.first_backoff.saturating_mul(1 << doublings).min(self.waits.longest_backoff)
     }
 
-    /// Waits for the next pod to try; [`Queue::reject`] or [`Queue::settle`] must follow. None once closed.
+    /// Waits for the next pod; [`Queue::reject`] or [`Queue::settle`] must follow. None once closed.
     pub async fn next(&self) -> Option<Attempt> {
         loop {
             let changed = self.changed.notified();
@@ -255,14 +256,14 @@ impl Queue {
             match wake {
                 None => changed.await,
                 Some(when) => {
-                    // Time having passed is as good a reason to look again as a change.
+                    // A timeout is handled like a change: check again.
                     let _ = tokio::time::timeout_at(when, changed).await;
                 }
             }
         }
     }
 
-    /// Activates the pods that are due and returns the time of the next.
+    /// Activates the pods that are due; returns the time of the next.
     fn promote(&self, state: &mut State, now: Instant) -> Option<Instant> {
         let due = |list: &BTreeMap<(Instant, u64), Uid>| {
             list.range(..=(now, u64::MAX)).map(|(_, uid)| uid.clone()).collect::<Vec<_>>()
@@ -292,13 +293,13 @@ impl Queue {
         Some(Attempt { pod: Arc::clone(&waiting.pod), attempts: waiting.attempts, arrived: waiting.arrived })
     }
 
-    /// Takes back a pod whose attempt failed at `now` (nanoseconds).
+    /// Requeues a pod whose attempt failed at `now` (nanoseconds).
     ///
-    /// Changes that came while it was tried are considered as if they came now.
+    /// Events that came during the attempt are evaluated as if they came now.
     pub fn reject(&self, uid: &str, failure: Failure, now: i128) {
         let mut state = self.state.lock();
         let mut missed = state.in_flight.finish(uid);
-        // Out of the index of rejected pods before the rejecting plugins change.
+        // Remove the pod from the index before its rejecting plugins change.
         state.set_place(uid, Place::InFlight);
         let Some(waiting) = state.pods.get_mut(uid) else { return };
         missed.append(&mut waiting.updates);
@@ -319,8 +320,8 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends the hold of a pod whose preemption has ended. With `retry`, the preemption failed: the pod is tried again
-    /// without waiting for a change.
+    /// Ends the hold of a pod after its preemption. With `retry` the preemption failed: the pod is retried without
+    /// waiting for an event.
     pub fn release(&self, uid: &str, retry: bool) {
         let mut state = self.state.lock();
         let Some(Waiting { place: Place::Held { woken }, .. }) = state.pods.get(uid) else { return };
@@ -333,7 +334,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Has an unschedulable pod tried again, as after a change that helps it.
+    /// Requeues an unschedulable pod, as after an event that helps it.
     pub fn activate(&self, uid: &str) {
         let mut state = self.state.lock();
         self.retry(&mut state, uid);
@@ -341,17 +342,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends the attempt of a pod that is being bound; it stays known until the binding is seen.
+    /// Ends the attempt of a pod that is being bound; the queue keeps the pod until the informer shows the binding.
     pub fn settle(&self, uid: &str) {
         self.state.lock().in_flight.forget(uid);
     }
 
-    /// The pod as it is known now.
+    /// Returns the latest known state of the pod.
     pub fn pod(&self, uid: &str) -> Option<Arc<PodInfo>> {
         self.state.lock().pods.get(uid).map(|waiting| Arc::clone(&waiting.pod))
     }
 
-    /// How many pods there are where.
+    /// Returns the number of pods in each queue.
     pub fn counts(&self) -> Counts {
         let state = self.state.lock();
         let (mut gated, mut held) = (0, 0);
@@ -367,7 +368,7 @@ impl Queue {
         }
     }
 
-    /// Puts the pods in flight back, for a new term after a lost lease.
+    /// Requeues the pods in flight, for a new term after the Lease was lost.
     pub fn recover(&self) {
         let mut state = self.state.lock();
         state.in_flight.clear();
@@ -378,7 +379,7 @@ impl Queue {
         }
     }
 
-    /// Ends the waiting.
+    /// Closes the queue: `next` returns None.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_waiters();

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starts and stops the scheduler.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Lease settings, from the file where it says something and else from the flags; None without election.
+/// Returns the Lease settings, from the file or else from the flags; None without leader election.
 fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderConfig>> {
     let file = &config.leader_election;
     if !file.leader_elect.unwrap_or(flags.leader_elect) {
@@ -116,7 +116,7 @@ fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, reviews: Client, op
     }
 }
 
-/// Schedules while leading, or all the time without election.
+/// Schedules while leading, or always without leader election.
 async fn work(
     client: &Client,
     lease: Option<LeaderConfig>,

@@ -1,4 +1,5 @@
-//! The loop: take a pod, decide on a snapshot, hand the outcome to a task that writes it down.
+//! The scheduling loop: takes a pod, runs the scheduling cycle on a snapshot, and starts a task that writes the
+//! result.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use crate::queue::{Attempt, Failure, Judge, Queue};
 const UNSCHEDULABLE: &str = "Unschedulable";
 const ERROR: &str = "SchedulerError";
 
-/// Profiles by scheduler name; what the queue asks.
+/// Profiles by scheduler name; makes the queue's decisions.
 pub(crate) struct Profiles(pub(crate) Vec<Profile>);
 
 impl Profiles {
@@ -55,7 +56,7 @@ impl Judge for Profiles {
     }
 }
 
-/// Returns the present time in nanoseconds.
+/// Returns the current time in nanoseconds.
 pub(crate) fn now() -> i128 {
     jiff::Timestamp::now().as_nanosecond()
 }
@@ -73,12 +74,12 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Returns true if a pod is to be scheduled by one of the profiles.
+    /// Returns whether one of the profiles schedules the pod.
     pub(crate) fn is_ours(&self, pod: &Pod) -> bool {
         self.profiles.of(pod).is_some()
     }
 
-    /// Writes the condition of a gated pod, if the API server has not done so.
+    /// Writes the condition of a gated pod, unless the API server has already done so.
     pub(crate) fn note_gated(self: &Scheduler, pod: &Arc<PodInfo>) {
         let gates = pod.spec().and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
         let conditions = pod.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -111,7 +112,7 @@ impl Scheduler {
         let pod = Arc::clone(&attempt.pod);
         let Some(profile) = self.profiles.of(&pod.pod) else { return self.queue.remove(pod.uid()) };
         if pod.pod.metadata.deletion_timestamp.is_some() || self.cache.has_pod(pod.uid()) {
-            // It is being deleted or bound: the informer or the end of the binding follows.
+            // The pod is being deleted or bound: the informer or the end of the binding removes it.
             return self.queue.settle(pod.uid());
         }
         let (snapshot, began) = (self.cache.snapshot(), Instant::now());
@@ -129,7 +130,7 @@ impl Scheduler {
         }
     }
 
-    /// Writes down why the pod found no node, and makes room for it if there is a way.
+    /// Writes why the pod is unschedulable, and executes the post-filter result.
     fn unfit(self: &Arc<Self>, pod: &Arc<PodInfo>, unfit: Unfit) {
         let message = match &unfit.error {
             Some(error) => error.clone(),

@@ -145,7 +145,7 @@ pub fn honoured_fields() -> Vec<String> {
     plain.into_iter().map(str::to_owned).chain(POINTS.into_iter().flat_map(of_point)).collect()
 }
 
-/// Plugins of upstream's registry that are not implemented, with what their absence means.
+/// Plugins of upstream's registry that are not implemented, with the consequence.
 pub(crate) const MISSING_PLUGINS: &[(&str, &str)] = &[
     ("VolumeRestrictions", "ReadWriteOncePod claims are not enforced"),
     ("NodeVolumeLimits", "the volumes that a node can attach are not counted"),

@@ -1,5 +1,5 @@
-//! Growth of the cost of hot paths with the cluster. Prints tables; run with
-//! `cargo test --release -p scheduler-core --test growth -- --ignored --nocapture --test-threads=1`.
+//! Measures how the cost of hot paths grows with the cluster. Prints tables; run with `cargo test --release -p
+//! scheduler-core --test growth -- --ignored --nocapture --test-threads=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 use std::collections::HashMap;
@@ -119,7 +119,7 @@ impl Judge for OneProfile {
     }
 }
 
-/// Mean time of `rounds` calls.
+/// Returns the mean time of `rounds` calls.
 fn time(rounds: u32, mut call: impl FnMut()) -> Duration {
     let began = Instant::now();
     (0..rounds).for_each(|_| call());
@@ -130,7 +130,7 @@ fn print(what: &str, size: impl std::fmt::Display, took: Duration) {
     println!("| {what} | {size} | {:.3} ms |", took.as_secs_f64() * 1e3);
 }
 
-/// A cluster of `nodes` with `pods` pods spread over it.
+/// Builds a cluster of `nodes` with `pods` pods spread over it.
 fn cluster(nodes: usize, pods: usize) -> Arc<Snapshot> {
     let cache = Cache::default();
     (0..nodes).for_each(|at| cache.set_node(&node(at, &[])));

@@ -1,6 +1,6 @@
-//! Changes that came while pods were being tried.
+//! Cluster events during attempts.
 //!
-//! One log serves all attempts: each remembers where it began, and what no attempt needs any more is dropped.
+//! One log serves all attempts: each records its start in the log, and events that no attempt needs are dropped.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -10,11 +10,11 @@ use super::state::Uid;
 
 #[derive(Default)]
 pub(super) struct InFlight {
-    /// Number of the first change that each attempt has not seen.
+    /// Number of the first event after each attempt's start.
     started: HashMap<Uid, u64>,
     order: BTreeSet<(u64, Uid)>,
     changes: VecDeque<ClusterEvent>,
-    /// Number of the first change in the log.
+    /// Number of the first event in the log.
     first: u64,
 }
 
@@ -36,7 +36,7 @@ impl InFlight {
         }
     }
 
-    /// Ends an attempt and returns the changes that came since it began.
+    /// Ends an attempt and returns the events since its start.
     pub(super) fn finish(&mut self, uid: &str) -> Vec<ClusterEvent> {
         let Some(at) = self.started.get(uid) else { return Vec::new() };
         let seen = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
@@ -45,7 +45,7 @@ impl InFlight {
         missed
     }
 
-    /// Ends an attempt that does not need the changes.
+    /// Ends an attempt without returning events.
     pub(super) fn forget(&mut self, uid: &str) {
         let Some((uid, at)) = self.started.remove_entry(uid) else { return };
         self.order.remove(&(at, uid));

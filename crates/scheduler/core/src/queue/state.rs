@@ -1,4 +1,4 @@
-//! Pods of the queue by place. Invariant: a pod is in the lists of its place and in no other.
+//! The pods of the queue. Invariant: a pod is in the lists of its place and in no other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::in_flight::InFlight;
 
 pub(super) type Uid = Arc<str>;
 
-/// Stands for a plugin in the index of pods that no plugin rejected: any change may help them.
+/// Index entry of pods that no plugin rejected: any event may help them.
 pub(super) const NO_PLUGIN: &str = "";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Place {
     Active(Rank),
     Backoff(Instant),
     Unschedulable(Instant),
-    /// Unschedulable while its preemption runs; `woken` by a change that helps once that ends.
+    /// Unschedulable while its preemption runs; `woken` records an event that helps once that ends.
     Held {
         woken: bool,
     },
@@ -29,16 +29,16 @@ pub(super) enum Place {
 pub(super) struct Waiting {
     pub(super) pod: Arc<PodInfo>,
     pub(super) serial: u64,
-    /// Time at which the pod entered the queue (nanoseconds).
+    /// Time at which the pod entered the queue, in nanoseconds.
     pub(super) arrived: i128,
-    /// Time at which the pod entered the queue or last failed (nanoseconds); its rank among pods of its priority.
+    /// Time at which the pod entered the queue or last failed, in nanoseconds; orders pods of equal priority.
     pub(super) since: i128,
     pub(super) attempts: u32,
     pub(super) rejected_by: HashSet<&'static str>,
     pub(super) errored: bool,
     pub(super) tried: Option<Instant>,
     pub(super) place: Place,
-    /// Changes of the pod itself while it was tried.
+    /// Changes of the pod itself during the attempt.
     pub(super) updates: Vec<ClusterEvent>,
 }
 
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-/// Returns true if pods at a place wait for a change.
+/// Returns whether pods at a place wait for an event.
 fn waits(place: Place) -> bool {
     matches!(place, Place::Unschedulable(_) | Place::Held { .. })
 }

@@ -81,7 +81,7 @@ async fn rejected_pods_wait_for_a_change_that_helps() {
     queue.event(deleted());
     assert_eq!(queue.counts().unschedulable, 0);
     assert_eq!(next(&queue).await, "p");
-    // A change during the attempt is not lost.
+    // An event during the attempt is not lost.
     queue.event(deleted());
     queue.reject("p", by("Fit"), 2);
     assert_eq!(next(&queue).await, "p");
@@ -101,7 +101,7 @@ async fn errored_pod_backs_off() {
     assert!(before.elapsed() >= Duration::from_millis(45));
 }
 
-/// Returns true if the queue has nothing to try for longer than the longest back-off of these tests.
+/// Returns whether the queue has no pod to try for longer than the maximum back-off of these tests.
 async fn rests(queue: &Queue) -> bool {
     timeout(Duration::from_millis(300), queue.next()).await.is_err()
 }
@@ -112,7 +112,7 @@ async fn held_pod_is_tried_only_after_its_preemption_has_ended() {
     queue.set(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
     queue.reject("p", preempting(), 2);
-    // The first victim is gone while others are still to be evicted.
+    // The first victim is deleted while others are still to be evicted.
     queue.event(deleted());
     assert!(rests(&queue).await);
     queue.release("p", false);

@@ -1,4 +1,4 @@
-//! Attempts against a cache and a queue, with plugins that never get to the API server.
+//! Attempts against a cache and a queue, with plugins that never call the API server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Bind for TestBinder {
     }
 }
 
-/// Keeps every pod waiting.
+/// A Permit plugin that makes every pod wait.
 struct Gate;
 
 impl Plugin for Gate {
@@ -115,7 +115,7 @@ fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
     Harness { scheduler, bound }
 }
 
-/// A pod that asks for one CPU.
+/// Returns a pod that requests one CPU.
 fn pod(name: &str, nominated: Option<&str>) -> Arc<Pod> {
     let requests = json!({"cpu": "1"});
     let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": name},
@@ -125,7 +125,7 @@ fn pod(name: &str, nominated: Option<&str>) -> Arc<Pod> {
 }
 
 impl Harness {
-    /// Adds a pod and tries it, or whichever pod is first in the queue.
+    /// Adds a pod and schedules the first pod of the queue.
     async fn try_pod(&self, pod: &Arc<Pod>) {
         handlers::pod(&self.scheduler, Event::Applied { old: None, new: Arc::clone(pod) });
         let attempt = tokio::time::timeout(Duration::from_secs(5), self.scheduler.queue.next()).await;
@@ -138,7 +138,7 @@ async fn nominated_pod_counts_once_while_it_is_bound() {
     let test = harness(Fate::Hangs, |_| {});
     test.try_pod(&pod("preemptor", Some("n"))).await;
     assert!(test.scheduler.cache.has_pod("preemptor"));
-    // The node has room for one more, however long the binding takes.
+    // The node has room for one more pod, however long the binding takes.
     test.try_pod(&pod("other", None)).await;
     assert!(test.scheduler.cache.has_pod("other"));
 }
