@@ -1,7 +1,7 @@
-//! One pod's attempt: filter, score, choose. Pure.
+//! The scheduling cycle of one pod: filter, score, choose. Pure.
 //!
-//! The walk over nodes starts where the last one ended, so that all nodes get their turn when only a share of
-//! them is scored. Pods that are nominated to a node and matter as much count as if they were there.
+//! The walk over nodes starts where the last one ended, so that all nodes get their turn when only a part of them is
+//! scored. Nominated pods of equal or higher priority count as running on their node.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::state::CycleState;
 
 const FEWEST_NODES_TO_FIND: usize = 100;
 
-/// Pods that room is being made for, by node.
+/// The nominator: nominated pods by node.
 pub trait Nominations {
-    /// Those nominated to a node.
+    /// Returns the pods nominated to a node.
     fn on(&self, node: &str) -> Vec<Arc<PodInfo>>;
-    /// The node that a pod is nominated to.
+    /// Returns the node that a pod is nominated to.
     fn node_of(&self, uid: &str) -> Option<Arc<str>>;
-    /// Returns true if there are none at all.
+    /// Returns whether there are no nominations.
     fn is_empty(&self) -> bool;
 }
 
@@ -46,27 +46,27 @@ impl Nominations for NoNominations {
     }
 }
 
-/// Runs filters for nodes, for the cycle itself and for PostFilter plugins that try things out.
+/// Runs filters for nodes, for the cycle itself and for PostFilter plugins that try out changes.
 pub struct Feasibility<'a> {
     /// The profile.
     pub profile: &'a Profile,
-    /// The cluster.
+    /// The snapshot.
     pub snapshot: &'a Snapshot,
     nominations: &'a dyn Nominations,
 }
 
 impl<'a> Feasibility<'a> {
-    /// Filters over a snapshot.
+    /// Creates filters over a snapshot.
     pub fn new(profile: &'a Profile, snapshot: &'a Snapshot, nominations: &'a dyn Nominations) -> Self {
         Self { profile, snapshot, nominations }
     }
 
-    /// The node that a pod is nominated to, in memory: its status follows later.
+    /// Returns the node that a pod is nominated to in memory; the status may lag behind.
     pub fn nominated_node(&self, pod: &PodInfo) -> Option<Arc<str>> {
         self.nominations.node_of(pod.uid())
     }
 
-    /// Runs the filters as they stand.
+    /// Runs the filters with the node as it is.
     pub fn filters(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         let active = |name| !state.skip_filters.contains(name);
         for entry in self.profile.points.filter.iter().filter(|entry| active(entry.name)) {
@@ -75,8 +75,8 @@ impl<'a> Feasibility<'a> {
         Ok(())
     }
 
-    /// Runs the filters with the pods nominated to the node that matter as much, and again without them:
-    /// the pod must fit whether or not they come.
+    /// Runs the filters with the node's nominated pods of equal or higher priority, and again without them: the pod
+    /// must fit whether or not they arrive.
     pub fn check(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         let nominated: Vec<Arc<PodInfo>> = if self.nominations.is_empty() {
             Vec::new()
@@ -94,7 +94,7 @@ impl<'a> Feasibility<'a> {
         self.filters(state, pod, node)
     }
 
-    /// Puts a pod on a node, in the state too.
+    /// Adds a pod to a node and to the state.
     pub fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &Arc<PodInfo>, node: &mut NodeInfo) {
         node.add_pod(Arc::clone(added));
         for entry in self
@@ -109,7 +109,7 @@ impl<'a> Feasibility<'a> {
         }
     }
 
-    /// Takes a pod off a node, in the state too.
+    /// Removes a pod from a node and from the state.
     pub fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &Arc<PodInfo>, node: &mut NodeInfo) {
         node.remove_pod(removed.uid());
         for entry in self
@@ -125,29 +125,29 @@ impl<'a> Feasibility<'a> {
     }
 }
 
-/// A node was found.
+/// The result of a cycle that found a node.
 pub struct Chosen {
     /// The node.
     pub node: Arc<str>,
-    /// State, for Reserve, Permit and PreBind.
+    /// The cycle's state, for Reserve, Permit and PreBind.
     pub state: CycleState,
-    /// Nodes that were looked at.
+    /// Number of filtered nodes.
     pub evaluated: usize,
-    /// Nodes that would have done.
+    /// Number of feasible nodes.
     pub feasible: usize,
 }
 
-/// No node was found.
+/// The result of a cycle that found no node.
 pub struct Unfit {
-    /// Why.
+    /// The rejections.
     pub diagnosis: Diagnosis,
-    /// How it may come right.
+    /// The post-filter result.
     pub remedy: PostFilterOutcome,
-    /// Something failed: try again, whatever else happens.
+    /// An operation failed: retry without waiting for an event.
     pub error: Option<String>,
 }
 
-/// Looks for a node for a pod. `start` is where the walk over nodes begins and is moved on.
+/// Chooses a node for a pod. `start` is the first node of the walk and is advanced.
 pub fn schedule(
     profile: &Profile,
     snapshot: &Snapshot,
@@ -210,7 +210,7 @@ fn pre_filter(
     Ok(allowed)
 }
 
-/// A PreFilter's no counts for every node.
+/// Records a PreFilter rejection for every node.
 fn refuse(snapshot: &Snapshot, rejection: Rejection, diagnosis: &mut Diagnosis) {
     diagnosis.plugins.insert(rejection.plugin);
     diagnosis.pre_filter = rejection.reasons.join(", ");
@@ -234,7 +234,7 @@ fn find(
     let snapshot = feasibility.snapshot;
     let all = snapshot.nodes.len();
     let mut found = Found::default();
-    // The node that room was made on comes first: it is why the room was made.
+    // The nominated node comes first: preemption made room there for this pod.
     let nominated = feasibility.nominated_node(pod).and_then(|name| snapshot.node(&name));
     if let Some(node) = nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
         && feasibility.check(state, pod, node).is_ok()
@@ -326,7 +326,7 @@ fn choose(
     best(nodes, &totals)
 }
 
-/// One of the best, by lot.
+/// Picks randomly among the highest-scoring nodes.
 fn best(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
     let most = totals.iter().max().copied().unwrap_or(0);
     let winners: Vec<&Arc<NodeInfo>> =

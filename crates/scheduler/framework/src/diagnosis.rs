@@ -1,67 +1,67 @@
-//! Why a pod found no node, in upstream's words.
+//! The diagnosis of an unschedulable pod, in upstream's words.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// How final a rejection is.
+/// The kind of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// Removing pods from the node could help.
     Unschedulable,
     /// Removing pods from the node does not help.
     UnschedulableAndUnresolvable,
-    /// Something failed; the attempt is repeated.
+    /// An operation failed; the attempt is retried.
     Error,
 }
 
-/// A plugin's no.
+/// A rejection by a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// How final it is.
+    /// Kind of the rejection.
     pub code: Code,
-    /// Reasons, one for each thing that is wrong.
+    /// Reasons, one for each unmet requirement.
     pub reasons: Vec<Cow<'static, str>>,
     /// The plugin.
     pub plugin: &'static str,
 }
 
 impl Rejection {
-    /// Removing pods could help.
+    /// Rejects; removing pods could help.
     pub fn unschedulable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::Unschedulable, reasons: vec![reason.into()], plugin }
     }
 
-    /// Removing pods does not help.
+    /// Rejects; removing pods does not help.
     pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::UnschedulableAndUnresolvable, reasons: vec![reason.into()], plugin }
     }
 
-    /// Something failed.
+    /// Reports a failed operation.
     pub fn error(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::Error, reasons: vec![reason.into()], plugin }
     }
 }
 
-/// What kept a pod from each node.
+/// The rejections by all nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnosis {
-    /// Nodes in the cluster.
+    /// Number of nodes in the cluster.
     pub nodes: usize,
     /// Rejections by node.
     pub rejections: HashMap<Arc<str>, Rejection>,
-    /// Nodes that PreFilter plugins left out, with the rejection that stands for them.
+    /// Number of nodes that PreFilter plugins excluded, with their common rejection.
     pub absent: Option<(usize, Rejection)>,
-    /// Message of a PreFilter that rejected the pod outright.
+    /// Message of a PreFilter plugin that rejected the pod on all nodes.
     pub pre_filter: String,
     /// Message of the PostFilter.
     pub post_filter: String,
-    /// Plugins that rejected the pod: their events wake it.
+    /// Plugins that rejected the pod; their events requeue it.
     pub plugins: HashSet<&'static str>,
 }
 
 impl Diagnosis {
-    /// `0/N nodes are available: ...`, as in the event and in the condition.
+    /// Formats `0/N nodes are available: ...`, as in the event and in the condition.
     pub fn message(&self) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();

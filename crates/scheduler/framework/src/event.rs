@@ -1,40 +1,40 @@
-//! Changes in the cluster that may make room for a pod that found none.
+//! Cluster events, which may make an unschedulable pod schedulable.
 
 use std::sync::Arc;
 
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
-/// A change. Nodes come without their pods and images ([`NodeInfo::bare`]).
+/// A cluster event. Nodes come without their pods and images ([`NodeInfo::bare`]).
 #[derive(Clone, Debug)]
 pub enum ClusterEvent {
     /// A node was added.
     NodeAdded(Arc<NodeInfo>),
     /// A node changed in labels, taints, allocatable or images.
     NodeUpdated {
-        /// Before.
+        /// The state before.
         old: Arc<NodeInfo>,
-        /// Now.
+        /// The state after.
         new: Arc<NodeInfo>,
     },
-    /// A node was deleted. Its last known state.
+    /// A node was deleted; its last known state.
     NodeDeleted(Arc<NodeInfo>),
     /// A pod was bound to a node.
     AssignedPodAdded(Arc<PodInfo>),
     /// A pod on a node changed.
     AssignedPodUpdated {
-        /// Before.
+        /// The state before.
         old: Arc<PodInfo>,
-        /// Now.
+        /// The state after.
         new: Arc<PodInfo>,
     },
-    /// A pod on a node ended or was deleted, or room kept for a pod was released.
+    /// A pod on a node terminated or was deleted, or room reserved for a pod was released.
     AssignedPodDeleted(Arc<PodInfo>),
-    /// The waiting pod itself changed.
+    /// The unschedulable pod itself changed.
     PodUpdated {
-        /// Before.
+        /// The state before.
         old: Arc<PodInfo>,
-        /// Now.
+        /// The state after.
         new: Arc<PodInfo>,
     },
     /// Labels of a namespace changed.
@@ -43,7 +43,7 @@ pub enum ClusterEvent {
     StorageChanged,
 }
 
-/// A kind of change. A plugin lists the kinds that may help the pods it rejected.
+/// A kind of event. A plugin lists the kinds that may help the pods it rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// A node was added.
@@ -60,9 +60,9 @@ pub enum EventKind {
     AssignedPodAdded,
     /// A pod on a node changed.
     AssignedPodUpdated,
-    /// A pod on a node ended or was deleted.
+    /// A pod on a node terminated or was deleted.
     AssignedPodDeleted,
-    /// The waiting pod itself changed.
+    /// The unschedulable pod itself changed.
     PodUpdated,
     /// Labels of a namespace changed.
     NamespaceChanged,
@@ -71,7 +71,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: &'static [Self] = &[
         Self::NodeAdded,
         Self::NodeLabels,
@@ -88,7 +88,7 @@ impl EventKind {
 }
 
 impl ClusterEvent {
-    /// Returns true if the change is of a kind; the update of a node may be of several.
+    /// Returns whether the event is of a kind; a node update may be of several.
     pub fn is(&self, kind: EventKind) -> bool {
         match self {
             Self::NodeAdded(_) => kind == EventKind::NodeAdded,

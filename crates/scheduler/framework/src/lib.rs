@@ -1,8 +1,8 @@
-//! What a scheduling decision is made of, without any IO.
+//! The scheduling framework, without any IO.
 //!
-//! A [`Snapshot`] of nodes and their pods, a [`CycleState`] for one pod's attempt, and a trait for each
-//! extension point of upstream's scheduling framework. [`cycle`] runs a profile's plugins over a snapshot and
-//! gives a decision; the scheduler core executes it.
+//! A [`Snapshot`] of nodes and their pods, a [`CycleState`] for one attempt, and a trait for each extension point of
+//! upstream's scheduling framework. [`cycle`] runs a profile's plugins over a snapshot and returns a decision; the
+//! scheduler core executes it.
 
 pub mod cycle;
 mod diagnosis;
@@ -31,5 +31,5 @@ pub use snapshot::{ClaimView, Cluster, Snapshot};
 pub use state::CycleState;
 pub use waiting::{Wait, WaitingPods};
 
-/// Highest score that a plugin gives a node after normalisation.
+/// Maximum score of a node after normalization.
 pub const MAX_NODE_SCORE: i64 = 100;

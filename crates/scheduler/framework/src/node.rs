@@ -1,7 +1,7 @@
-//! A node with the pods on it, summed up.
+//! A node with its pods and their sums.
 //!
-//! Invariant: `requested`, `non_zero` and `ports` are the sums over `pods`, kept up to date by
-//! [`NodeInfo::add_pod`] and [`NodeInfo::remove_pod`] alone.
+//! Invariant: `requested`, `non_zero` and `ports` are the sums over `pods`; only [`NodeInfo::add_pod`] and
+//! [`NodeInfo::remove_pod`] change them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::selector::Labels;
 
 const ANY_ADDRESS: &str = "0.0.0.0";
 
-/// A port of the node that a container takes.
+/// A host port of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// Address, `0.0.0.0` for all.
@@ -27,7 +27,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Ports that a pod takes. Sidecars count, other init containers do not.
+    /// Returns the host ports of a pod. Sidecars count, other init containers do not.
     pub fn of(spec: &PodSpec) -> Vec<Self> {
         let stays = |policy: &Option<String>| policy.as_deref() == Some("Always");
         let sidecars = spec.init_containers.iter().flatten().filter(|container| stays(&container.restart_policy));
@@ -53,7 +53,7 @@ impl HostPort {
     }
 }
 
-/// Ports that are taken.
+/// Host ports in use.
 #[derive(Clone, Debug, Default)]
 pub struct PortTable(HashMap<i32, Vec<HostPort>>);
 
@@ -73,64 +73,64 @@ impl PortTable {
         }
     }
 
-    /// Returns true if the port clashes with one that is taken.
+    /// Returns whether the port conflicts with one in use.
     pub fn clashes(&self, port: &HostPort) -> bool {
         self.0.get(&port.port).is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
     }
 }
 
-/// An image that a node has.
+/// An image on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageState {
-    /// Bytes.
+    /// Size in bytes.
     pub size: i64,
 }
 
 /// Images by name.
 pub type Images = HashMap<Arc<str>, ImageState>;
 
-/// A node and the pods on it.
+/// A node and its pods.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInfo {
-    /// Its name.
+    /// Name of the node.
     pub name: Arc<str>,
-    /// The object; absent while pods are known on a node that is not.
+    /// The Node object; None if pods are known on a node that is not.
     pub node: Option<Arc<Node>>,
-    /// Pods on it, bound or about to be.
+    /// Bound and assumed pods.
     pub pods: Vec<Arc<PodInfo>>,
-    /// How many of them have affinity of any sort.
+    /// Number of pods with any affinity or anti-affinity.
     pub with_affinity: usize,
-    /// How many of them have required anti-affinity.
+    /// Number of pods with required anti-affinity.
     pub with_required_anti_affinity: usize,
-    /// What they need.
+    /// Sum of the pods' requests.
     pub requested: Resources,
-    /// What they count for in scores.
+    /// Sum of the pods' requests for scoring.
     pub non_zero: Resources,
-    /// What there is for pods.
+    /// Allocatable resources.
     pub allocatable: Resources,
-    /// Ports that are taken.
+    /// Host ports in use.
     pub ports: PortTable,
     /// Images by name.
     pub images: Arc<Images>,
-    /// Claims in use, as `namespace/name`, with their number of pods.
+    /// Claims in use, as `namespace/name`, with the number of pods.
     pub claims: HashMap<String, usize>,
-    /// Changes with the node and its pods, and is never the same for two states. 0 for a node without pods.
+    /// Changes with the node and its pods, and is unique for each state. 0 for a node without pods.
     pub generation: u64,
 }
 
-/// Returns a number that was not returned before.
+/// Returns a unique number.
 fn next_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl NodeInfo {
-    /// A node without pods.
+    /// Creates a node without pods.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Returns a node as hints see it: without pods and images.
+    /// Returns a node as queueing hints see it: without pods and images.
     pub fn bare(node: Arc<Node>) -> Self {
         let mut info = Self::new(node.metadata.name.as_deref().unwrap_or_default());
         info.allocatable = Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
@@ -138,7 +138,7 @@ impl NodeInfo {
         info
     }
 
-    /// Takes over a node object.
+    /// Sets the Node object.
     pub fn set_node(&mut self, node: Arc<Node>) {
         let status = node.status.as_ref();
         self.allocatable = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
@@ -152,7 +152,7 @@ impl NodeInfo {
         self.generation = next_generation();
     }
 
-    /// Puts a pod on the node.
+    /// Adds a pod to the node.
     pub fn add_pod(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.non_zero.add(&pod.non_zero);
@@ -166,7 +166,7 @@ impl NodeInfo {
         self.generation = next_generation();
     }
 
-    /// Takes a pod off the node; gives it if it was there.
+    /// Removes a pod from the node; returns it if it was there.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|pod| pod.uid() == uid)?;
         let pod = self.pods.swap_remove(at);
@@ -187,23 +187,23 @@ impl NodeInfo {
         Some(pod)
     }
 
-    /// Its labels.
+    /// Returns the node's labels.
     pub fn labels(&self) -> Option<&Labels> {
         self.node.as_ref()?.metadata.labels.as_ref()
     }
 
-    /// Value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels()?.get(key).map(String::as_str)
     }
 
-    /// Its taints.
+    /// Returns the node's taints.
     pub fn taints(&self) -> &[Taint] {
         let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
         spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
     }
 
-    /// Returns true if it is cordoned.
+    /// Returns whether the node is cordoned.
     pub fn is_unschedulable(&self) -> bool {
         let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
         spec.and_then(|spec| spec.unschedulable).unwrap_or(false)

@@ -1,7 +1,7 @@
 //! The extension points, one trait each.
 //!
-//! A plugin implements [`Plugin`] and the traits of the points that it extends, and registers itself with
-//! each in [`Plugin::extend`]. All decisions are pure; PreBind and Bind alone may wait for the cluster.
+//! A plugin implements [`Plugin`] and the traits of its extension points, and registers itself with each in
+//! [`Plugin::extend`]. All decisions are pure; only PreBind and Bind may wait for the cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,79 +20,79 @@ use crate::profile::Points;
 use crate::snapshot::{Cluster, Snapshot};
 use crate::state::CycleState;
 
-/// A plugin: how it is made and where it takes part.
+/// A plugin: its construction and registration.
 pub trait Plugin: Send + Sync + Sized + 'static {
-    /// Its name in configuration, messages and metrics.
+    /// Name in configuration, messages and metrics.
     const NAME: &'static str;
 
-    /// Makes it from its arguments (`null` if none are configured) and its view of the cluster.
+    /// Creates the plugin from its arguments (`null` if none are configured) and its view of the cluster.
     ///
     /// # Errors
     /// A sentence that names the argument.
     fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String>;
 
-    /// Registers it with each extension point that it implements.
+    /// Registers the plugin with each extension point that it implements.
     fn extend(self: Arc<Self>, points: &mut Points);
 
-    /// Kinds of changes that may help a pod that this plugin rejected; [`Plugin::hint`] sees no others.
+    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::hint`] gets no others.
     fn events(&self) -> &'static [EventKind] {
         EventKind::ALL
     }
 
-    /// Returns true if a change may make room for a pod that this plugin rejected. True when in doubt.
+    /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when in doubt.
     fn hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
         true
     }
 }
 
-/// Place in the queue; the lowest is first.
+/// Sort key in the queue; the lowest is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(pub i64, pub i128);
 
 /// Orders the queue.
 pub trait QueueSort: Send + Sync {
-    /// Returns the place of a pod that entered the queue, or was last tried, at `since` (nanoseconds).
+    /// Returns the rank of a pod that entered the queue, or last failed, at `since` (nanoseconds).
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank;
 }
 
 /// Decides whether a pod may enter the queue.
 pub trait PreEnqueue: Send + Sync {
-    /// None if it may.
+    /// Returns a rejection; None if the pod may enter the queue.
     fn pre_enqueue(&self, pod: &PodInfo) -> Option<Rejection>;
 }
 
-/// What PreFilter found.
+/// The result of a PreFilter plugin.
 #[derive(Debug)]
 pub enum PreFilterOutcome {
-    /// Any node may do.
+    /// All nodes are possible.
     All,
-    /// Any node may do, and the plugin's Filter has nothing to check.
+    /// All nodes are possible, and the plugin's Filter is skipped.
     Skip,
-    /// Only these nodes may do.
+    /// Only these nodes are possible.
     Nodes(HashSet<String>),
-    /// No node does.
+    /// No node is possible.
     Reject(Rejection),
 }
 
-/// Looks at the pod and the whole cluster before nodes are looked at.
+/// Inspects the pod and the whole cluster before nodes are filtered.
 pub trait PreFilter: Send + Sync {
-    /// Prepares the filter.
+    /// Prepares the state for Filter.
     fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome;
 
-    /// Corrects the prepared state as if `added` were on `node`.
+    /// Updates the prepared state as if `added` were on `node`.
     fn add_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _added: &PodInfo, _node: &NodeInfo) {}
 
-    /// Corrects the prepared state as if `removed` were not on `node`.
+    /// Updates the prepared state as if `removed` were not on `node`.
     fn remove_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _removed: &PodInfo, _node: &NodeInfo) {}
 }
 
-/// Says whether a node will do.
+/// Decides whether a node can run the pod.
 pub trait Filter: Send + Sync {
-    /// Err if it will not.
+    /// Returns an error if the node can't run the pod.
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection>;
 }
 
-/// A pod to be removed to make room.
+/// A preemption victim.
 #[derive(Clone, Debug)]
 pub struct Eviction {
     /// The pod.
@@ -101,20 +101,20 @@ pub struct Eviction {
     pub node: String,
 }
 
-/// What PostFilter decided.
+/// The result of a PostFilter plugin.
 #[derive(Debug, Default)]
 pub struct PostFilterOutcome {
-    /// Node on which room is being made; an empty name clears an earlier one.
+    /// Nominated node; an empty name clears an earlier nomination.
     pub nominate: Option<String>,
-    /// Pods to remove.
+    /// Pods to evict.
     pub evict: Vec<Eviction>,
-    /// For the event and the condition.
+    /// Message for the event and the condition.
     pub message: String,
 }
 
-/// Looks for a way when no node will do.
+/// Tries to make an unschedulable pod schedulable.
 pub trait PostFilter: Send + Sync {
-    /// Decides; pure.
+    /// Decides; must be pure.
     fn post_filter(
         &self,
         state: &CycleState,
@@ -126,71 +126,71 @@ pub trait PostFilter: Send + Sync {
 
 /// Prepares scoring.
 pub trait PreScore: Send + Sync {
-    /// False if the plugin's Score has nothing to say about this pod.
+    /// Returns false if the plugin's Score does not apply to this pod.
     fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool;
 }
 
-/// Says how good a node is.
+/// Scores nodes.
 pub trait Score: Send + Sync {
-    /// Higher is better; 0 to 100 after normalisation.
+    /// Returns the score; higher is better, 0 to 100 after normalization.
     fn score(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64;
 
-    /// Brings the scores of all nodes into 0 to 100.
+    /// Scales the scores of all nodes to 0 to 100.
     fn normalize(&self, _state: &CycleState, _pod: &PodInfo, _nodes: &[Arc<NodeInfo>], _scores: &mut [i64]) {}
 }
 
-/// Keeps resources of its own for a pod that has a node.
+/// Reserves resources of the plugin's own for a pod with a chosen node.
 pub trait Reserve: Send + Sync {
-    /// Keeps them, or says why not.
+    /// Reserves the resources, or rejects the pod.
     fn reserve(&self, state: &mut CycleState, pod: &PodInfo, node: &str) -> Result<(), Rejection>;
 
-    /// Gives them back.
+    /// Releases the resources.
     fn unreserve(&self, state: &mut CycleState, pod: &PodInfo, node: &str);
 }
 
-/// What Permit decided.
+/// The result of a Permit plugin.
 #[derive(Debug)]
 pub enum PermitOutcome {
-    /// Bind.
+    /// Bind the pod.
     Allow,
-    /// Wait at most so long for the plugin to allow it through [`crate::WaitingPods`]; then it is rejected.
+    /// Wait at most this long until the plugin allows the pod through [`crate::WaitingPods`]; then reject it.
     Wait(Duration),
-    /// Do not bind.
+    /// Do not bind the pod.
     Reject(Rejection),
 }
 
-/// Holds up or forbids a binding.
+/// Delays or rejects a binding.
 pub trait Permit: Send + Sync {
-    /// Decides.
+    /// Decides whether to bind.
     fn permit(&self, state: &CycleState, pod: &PodInfo, node: &str) -> PermitOutcome;
 }
 
-/// A binding that failed.
+/// A failed binding.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin {plugin:?}: {message}")]
 pub struct BindError {
     /// The plugin.
     pub plugin: &'static str,
-    /// Why.
+    /// The reason.
     pub message: String,
 }
 
-/// Work before the binding.
+/// Work before the binding, such as binding volumes.
 #[async_trait]
 pub trait PreBind: Send + Sync {
-    /// Does it.
+    /// Performs the work.
     async fn pre_bind(&self, state: &CycleState, pod: &PodInfo, node: &str) -> Result<(), BindError>;
 }
 
-/// Binds.
+/// Writes the Binding.
 #[async_trait]
 pub trait Bind: Send + Sync {
-    /// True if it did, false if it leaves the pod to the next plugin.
+    /// Returns true if the plugin bound the pod, false if the next plugin is to bind it.
     async fn bind(&self, pod: &PodInfo, node: &str) -> Result<bool, BindError>;
 }
 
-/// Hears of a binding.
+/// Runs after a binding.
 pub trait PostBind: Send + Sync {
-    /// The pod is bound.
+    /// Handles a bound pod.
     fn post_bind(&self, pod: &PodInfo, node: &str);
 }

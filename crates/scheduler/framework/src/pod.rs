@@ -1,4 +1,4 @@
-//! A pod with everything that plugins ask about it, computed once.
+//! A pod with values computed once from its spec.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::node::HostPort;
 use crate::resources::Resources;
 use crate::selector::{Labels, labels_match};
 
-/// An inter-pod (anti-)affinity term, its namespaces and label keys resolved.
+/// An inter-pod (anti-)affinity term, with its namespaces and label keys resolved.
 #[derive(Clone, Debug)]
 pub struct AffinityTerm {
-    /// Which pods.
+    /// Selector of pods.
     pub selector: Option<LabelSelector>,
     /// Namespaces by name.
     pub namespaces: Vec<String>,
     /// Namespaces by label.
     pub namespace_selector: Option<LabelSelector>,
-    /// Label of nodes that makes a place.
+    /// Node label that defines the topology domain.
     pub topology_key: String,
-    /// Of preferred terms.
+    /// Weight of a preferred term.
     pub weight: i64,
 }
 
@@ -43,7 +43,7 @@ impl AffinityTerm {
         }
     }
 
-    /// Returns true if the term speaks of this pod. `namespaces` gives the labels of namespaces.
+    /// Returns whether the term matches the pod. `namespaces` holds the labels of namespaces.
     pub fn matches(&self, pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let here = self.namespaces.iter().any(|name| name == namespace)
@@ -53,7 +53,7 @@ impl AffinityTerm {
     }
 }
 
-/// Adds `matchLabelKeys` and `mismatchLabelKeys` to the selector, unless the API server did so already.
+/// Adds `matchLabelKeys` and `mismatchLabelKeys` to the selector, unless the API server has already done so.
 fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<LabelSelector> {
     let mut selector = term.label_selector.clone()?;
     let both = [("In", &term.match_label_keys), ("NotIn", &term.mismatch_label_keys)];
@@ -74,29 +74,29 @@ fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<La
     Some(selector)
 }
 
-/// A pod and what follows from its spec.
+/// A pod and values computed from its spec.
 #[derive(Clone, Debug)]
 pub struct PodInfo {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// What it needs.
+    /// Resource requests.
     pub requests: Resources,
-    /// What it counts for in scores.
+    /// Resource requests for scoring.
     pub non_zero: Resources,
-    /// Ports of the node that it takes.
+    /// Host ports.
     pub host_ports: Vec<HostPort>,
-    /// Pods that it must be near.
+    /// Required affinity terms.
     pub required_affinity: Vec<AffinityTerm>,
-    /// Pods that it must not be near.
+    /// Required anti-affinity terms.
     pub required_anti_affinity: Vec<AffinityTerm>,
-    /// Pods that it likes to be near.
+    /// Preferred affinity terms.
     pub preferred_affinity: Vec<AffinityTerm>,
-    /// Pods that it likes to be away from.
+    /// Preferred anti-affinity terms.
     pub preferred_anti_affinity: Vec<AffinityTerm>,
 }
 
 impl PodInfo {
-    /// Computes what follows from the spec.
+    /// Computes the values from the spec.
     pub fn new(pod: Arc<Pod>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
@@ -132,53 +132,53 @@ impl PodInfo {
         }
     }
 
-    /// Its spec, if it has one.
+    /// Returns the spec, if the pod has one.
     pub fn spec(&self) -> Option<&PodSpec> {
         self.pod.spec.as_ref()
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.pod.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &str {
         self.pod.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace(), self.name())
     }
 
-    /// Its uid.
+    /// Returns the uid.
     pub fn uid(&self) -> &str {
         self.pod.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Its labels.
+    /// Returns the labels.
     pub fn labels(&self) -> Option<&Labels> {
         self.pod.metadata.labels.as_ref()
     }
 
-    /// Its priority, 0 if none is given.
+    /// Returns the priority, 0 if none is set.
     pub fn priority(&self) -> i32 {
         self.spec().and_then(|spec| spec.priority).unwrap_or(0)
     }
 
-    /// The node that it is bound to, empty if none.
+    /// Returns the node that the pod is bound to, empty if none.
     pub fn node_name(&self) -> &str {
         self.spec().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
     }
 
-    /// The node that room is being made on for it.
+    /// Returns the nominated node of the status.
     pub fn nominated_node(&self) -> Option<&str> {
         let status = self.pod.status.as_ref()?;
         status.nominated_node_name.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// Returns true if it has affinity of any sort to other pods.
+    /// Returns whether the pod has any affinity or anti-affinity to pods.
     pub fn has_affinity(&self) -> bool {
         !(self.required_affinity.is_empty()
             && self.required_anti_affinity.is_empty()

@@ -9,11 +9,11 @@ use crate::plugin::{
 };
 use crate::pod::PodInfo;
 
-/// A plugin at a point, with its name and weight.
+/// A plugin at an extension point, with its name and weight.
 pub struct Weighted<P: ?Sized> {
     /// Name.
     pub name: &'static str,
-    /// Weight of scores; 1 elsewhere.
+    /// Weight of scores; 1 at other points.
     pub weight: i64,
     /// The plugin.
     pub plugin: Arc<P>,
@@ -45,12 +45,12 @@ macro_rules! points {
                 }
             )*
 
-            /// Drops plugins from the points that `keep` (point, plugin) refuses.
+            /// Removes plugins from the points for which `keep` (point, plugin) returns false.
             pub fn retain(&mut self, keep: impl Fn(&'static str, &'static str) -> bool) {
                 $(self.$field.retain(|entry| keep(stringify!($field), entry.name));)*
             }
 
-            /// Returns true if a plugin extends a point.
+            /// Returns whether a plugin implements a point.
             pub fn has(&self, point: &str, plugin: &str) -> bool {
                 $(point == stringify!($field) && self.$field.iter().any(|entry| entry.name == plugin) ||)* false
             }
@@ -59,23 +59,23 @@ macro_rules! points {
 }
 
 points! {
-    /// Before the queue.
+    /// Admission to the queue.
     pre_enqueue: PreEnqueue,
     /// Order of the queue.
     queue_sort: QueueSort,
-    /// Before filters.
+    /// Preparation of filters.
     pre_filter: PreFilter,
     /// Filters.
     filter: Filter,
-    /// When no node will do.
+    /// Reaction to an unschedulable pod.
     post_filter: PostFilter,
-    /// Before scores.
+    /// Preparation of scores.
     pre_score: PreScore,
     /// Scores.
     score: Score,
-    /// After the choice.
+    /// Reservations after the choice.
     reserve: Reserve,
-    /// Before binding.
+    /// Permission to bind.
     permit: Permit,
     /// Work before binding.
     pre_bind: PreBind,
@@ -86,7 +86,7 @@ points! {
 }
 
 impl Points {
-    /// Adds a plugin everywhere that it takes part.
+    /// Adds a plugin at all its extension points.
     pub fn add<P: Plugin>(&mut self, plugin: P) {
         let plugin = Arc::new(plugin);
         let hinting = Arc::clone(&plugin);
@@ -102,13 +102,14 @@ impl Points {
         }
     }
 
-    /// Returns true if a change may help a pod that the named plugin rejected.
+    /// Returns whether an event may help a pod rejected by the named plugin.
     pub fn hint(&self, name: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
         known.is_none_or(|known| (known.hint)(pod, event))
     }
 
-    /// Returns true if the named plugin wants to see a change. Asked once a change, and [`Points::hint`] once a pod.
+    /// Returns whether the named plugin listens for an event. Called once per event; [`Points::hint`] is called per
+    /// pod.
     pub fn listens(&self, name: &str, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
         known.is_none_or(|known| known.kinds.iter().any(|kind| event.is(*kind)))
@@ -121,6 +122,6 @@ pub struct Profile {
     pub name: String,
     /// Plugins.
     pub points: Points,
-    /// Share of nodes to find before scoring, in percent; 0 for adaptive.
+    /// Percentage of nodes to find before scoring; 0 for adaptive.
     pub percentage_of_nodes_to_score: u32,
 }

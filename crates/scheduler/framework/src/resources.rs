@@ -1,8 +1,8 @@
 //! Amounts of resources, as integers.
 //!
-//! CPU counts in thousandths, everything else in whole units, both rounded up as upstream does. What a pod
-//! needs is the larger of what its containers need together and what it takes to get through its init
-//! containers, plus overhead; sidecars (init containers that restart) count on both sides.
+//! CPU is in thousandths, everything else in whole units, both rounded up as upstream does. A pod requests the larger
+//! of the sum of its containers and the peak of its init containers, plus overhead; sidecars (init containers that
+//! restart) count on both sides.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-/// CPU that a container without a request counts for when nodes are scored, in thousandths.
+/// CPU in thousandths that a container without a request counts for in scoring.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
-/// Memory that a container without a request counts for when nodes are scored, in bytes.
+/// Memory in bytes that a container without a request counts for in scoring.
 pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
 /// Amounts of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Thousandths of a CPU.
+    /// CPU in thousandths.
     pub milli_cpu: i64,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: i64,
-    /// Bytes.
+    /// Ephemeral storage in bytes.
     pub ephemeral_storage: i64,
     /// Number of pods.
     pub pods: i64,
@@ -31,12 +31,12 @@ pub struct Resources {
 }
 
 fn parse(text: &Text) -> Quantity {
-    // The API server admits quantities only; anything else counts as nothing.
+    // The API server admits only quantities; anything else counts as zero.
     text.0.parse().unwrap_or(Quantity::ZERO)
 }
 
 impl Resources {
-    /// Amounts of a resource list.
+    /// Converts a resource list.
     pub fn of(list: Option<&BTreeMap<String, Text>>) -> Self {
         let mut amounts = Self::default();
         for (name, quantity) in list.into_iter().flatten() {
@@ -52,7 +52,7 @@ impl Resources {
         amounts
     }
 
-    /// The amount of a resource by name.
+    /// Returns the amount of a resource by name.
     pub fn get(&self, name: &str) -> i64 {
         match name {
             "cpu" => self.milli_cpu,
@@ -81,7 +81,7 @@ impl Resources {
         self.combine(other, i64::saturating_add);
     }
 
-    /// Takes amounts away.
+    /// Subtracts amounts.
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, i64::saturating_sub);
     }
@@ -97,7 +97,7 @@ impl Resources {
         sum
     }
 
-    /// What a pod needs.
+    /// Returns a pod's requests.
     pub fn requested(spec: &PodSpec) -> Self {
         pod_total(spec, &|container| {
             let resources = container.resources.as_ref();
@@ -105,7 +105,7 @@ impl Resources {
         })
     }
 
-    /// CPU and memory that a pod counts for in scores: containers without requests count for a little.
+    /// Returns a pod's CPU and memory for scoring: containers without requests count with the defaults.
     pub fn non_zero(spec: &PodSpec) -> Self {
         let total = pod_total(spec, &|container| {
             let resources = container.resources.as_ref();

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// Labels as objects carry them.
 pub type Labels = BTreeMap<String, String>;
 
-/// Returns true if a label selector matches. An empty one matches everything; none matches nothing.
+/// Returns whether a label selector matches. An empty one matches everything; None matches nothing.
 pub fn labels_match(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
     let Some(selector) = selector else { return false };
     let value = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
@@ -45,7 +45,7 @@ fn requirement_matches(requirement: &NodeSelectorRequirement, found: Option<&str
     one_matches(&requirement.operator, requirement.values.as_deref().unwrap_or_default(), found)
 }
 
-/// Returns true if one term matches a node. A term that asks for nothing matches nothing.
+/// Returns whether one term matches a node. An empty term matches nothing.
 pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -58,12 +58,12 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
         && fields.iter().all(|requirement| requirement_matches(requirement, field(&requirement.key)))
 }
 
-/// Returns true if any term matches a node.
+/// Returns whether any term matches a node.
 pub fn node_matches(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_matches(term, node))
 }
 
-/// Returns true if a toleration tolerates a taint.
+/// Returns whether a toleration tolerates a taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
     let (effect, key) = (given(&toleration.effect), given(&toleration.key));
@@ -83,7 +83,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Returns true if any of the tolerations tolerates a taint.
+/// Returns whether any of the tolerations tolerates a taint.
 pub fn any_tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }

@@ -1,7 +1,6 @@
-//! The cluster as one attempt sees it: immutable.
+//! An immutable snapshot of the cluster for one attempt.
 //!
-//! Nodes sit in one array that a filter walks from front to back; taking a snapshot after a change replaces
-//! only the entries that changed.
+//! Nodes are in one array, which a filter walks; a new snapshot replaces only the entries that changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,28 +13,28 @@ use crate::node::{Images, NodeInfo};
 use crate::selector::{Labels, labels_match};
 use crate::waiting::WaitingPods;
 
-/// Access to claims and volumes, for plugins about storage.
+/// Read access to claims and volumes, for storage plugins.
 pub trait ClaimView: Send + Sync {
-    /// A claim by namespace and name.
+    /// Returns a claim by namespace and name.
     fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>>;
-    /// A volume by name.
+    /// Returns a volume by name.
     fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>>;
-    /// Volumes of a storage class.
+    /// Returns the volumes of a storage class.
     fn volumes_of_class(&self, class: &str) -> Vec<Arc<PersistentVolume>>;
-    /// A class by name.
+    /// Returns a storage class by name.
     fn class(&self, name: &str) -> Option<Arc<StorageClass>>;
 }
 
-/// Labels of those objects that select the pods of a workload, and other views of the cluster.
+/// Read access to objects other than nodes and pods.
 pub trait Cluster: Send + Sync {
-    /// Budgets of a namespace.
+    /// Returns the disruption budgets of a namespace.
     fn budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>>;
-    /// Claims and volumes.
+    /// Returns read access to claims and volumes.
     fn claims(&self) -> &dyn ClaimView;
-    /// Label selectors of the Services that select pods with these labels.
+    /// Returns label selectors of the Services that select pods with these labels.
     fn service_selectors(&self, namespace: &str, labels: &Labels) -> Vec<Labels>;
 
-    /// Pods that Permit plugins keep waiting, for a plugin that decides later than it was asked.
+    /// Returns the pods in a Permit wait, for a plugin that decides later.
     fn waiting_pods(&self) -> WaitingPods {
         WaitingPods::default()
     }
@@ -46,7 +45,7 @@ pub trait Cluster: Send + Sync {
 pub struct Snapshot {
     /// The nodes.
     pub nodes: Vec<Arc<NodeInfo>>,
-    /// Places in `nodes` by name.
+    /// Indexes into `nodes` by name.
     pub by_name: Arc<HashMap<Arc<str>, usize>>,
     /// Labels of namespaces by name.
     pub namespaces: Arc<HashMap<String, Labels>>,
@@ -55,21 +54,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of these nodes.
+    /// Creates a snapshot of these nodes.
     pub fn of(nodes: Vec<NodeInfo>) -> Self {
         let mut snapshot = Self::default();
         nodes.into_iter().for_each(|node| snapshot.push(Arc::new(node)));
         snapshot
     }
 
-    /// Adds a node whose name is new.
+    /// Adds a node with a new name.
     pub fn push(&mut self, node: Arc<NodeInfo>) {
         Arc::make_mut(&mut self.by_name).insert(Arc::clone(&node.name), self.nodes.len());
         self.change_images(&Images::default(), &node.images);
         self.nodes.push(node);
     }
 
-    /// Takes a node out; the last one moves to its place.
+    /// Removes a node; the last one moves to its index.
     pub fn remove(&mut self, name: &str) -> Option<Arc<NodeInfo>> {
         let at = Arc::make_mut(&mut self.by_name).remove(name).filter(|at| *at < self.nodes.len())?;
         let node = self.nodes.swap_remove(at);
@@ -80,7 +79,7 @@ impl Snapshot {
         Some(node)
     }
 
-    /// Corrects `image_spread` for a node whose images changed.
+    /// Updates `image_spread` for a node whose images changed.
     pub fn change_images(&mut self, before: &Images, after: &Images) {
         if before == after {
             return;
@@ -97,12 +96,12 @@ impl Snapshot {
         }
     }
 
-    /// A node by name.
+    /// Returns a node by name.
     pub fn node(&self, name: &str) -> Option<&Arc<NodeInfo>> {
         self.nodes.get(*self.by_name.get(name)?)
     }
 
-    /// Returns true if a namespace has labels that a selector wants.
+    /// Returns whether a namespace's labels match a selector.
     pub fn namespace_matches(
         &self,
         namespace: &str,

@@ -1,7 +1,7 @@
-//! What plugins remember between the steps of one pod's attempt.
+//! The state that plugins keep during one attempt.
 //!
-//! Values are kept by type, so no two plugins can collide, and can be copied: trying out the removal of pods
-//! works on a copy.
+//! Values are stored by type, so no two plugins can collide, and can be cloned: trying out the removal of pods works
+//! on a copy.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -26,20 +26,20 @@ impl<T: Any + Clone + Send + Sync> Value for T {
     }
 }
 
-/// Values of one attempt.
+/// The values of one attempt.
 #[derive(Default)]
 pub struct CycleState {
     values: HashMap<TypeId, Box<dyn Value>>,
-    /// Filters that the PreFilter of the same plugin made unnecessary.
+    /// Filters skipped by the PreFilter of the same plugin.
     pub skip_filters: HashSet<&'static str>,
-    /// Scores that the PreScore of the same plugin made unnecessary.
+    /// Scores skipped by the PreScore of the same plugin.
     pub skip_scores: HashSet<&'static str>,
 }
 
 impl Clone for CycleState {
     fn clone(&self) -> Self {
         Self {
-            // The inner value is copied, not the box: a box is a value too.
+            // Copies the inner value, not the box: a box is a value, too.
             values: self.values.iter().map(|(key, value)| (*key, (**value).copy())).collect(),
             skip_filters: self.skip_filters.clone(),
             skip_scores: self.skip_scores.clone(),
@@ -48,17 +48,17 @@ impl Clone for CycleState {
 }
 
 impl CycleState {
-    /// Remembers a value in place of an earlier one of its type.
+    /// Stores a value, replacing an earlier one of its type.
     pub fn put<T: Any + Clone + Send + Sync>(&mut self, value: T) {
         self.values.insert(TypeId::of::<T>(), Box::new(value));
     }
 
-    /// The value of a type.
+    /// Returns the value of a type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         (**self.values.get(&TypeId::of::<T>())?).any().downcast_ref()
     }
 
-    /// The value of a type, to change it.
+    /// Returns the value of a type for changing it.
     pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
         (**self.values.get_mut(&TypeId::of::<T>())?).any_mut().downcast_mut()
     }

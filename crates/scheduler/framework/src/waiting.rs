@@ -1,7 +1,7 @@
-//! Pods that Permit plugins keep waiting.
+//! Pods that wait for Permit plugins.
 //!
-//! A pod waits until every plugin that asked for it has allowed it. The first rejection ends the wait, and so does the
-//! first plugin that does not decide within its limit: that is a rejection too.
+//! A pod waits until every plugin that requested the wait has allowed it. The first rejection ends the wait; so does
+//! the first plugin that does not decide within its limit, which counts as a rejection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::diagnosis::Rejection;
 use crate::pod::PodInfo;
 
-/// Longest wait that a plugin gets, whatever it asks for (upstream's limit).
+/// Maximum wait of a plugin (upstream's limit).
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 type End = Result<(), Rejection>;
@@ -32,14 +32,14 @@ impl Entry {
     }
 }
 
-/// Pods that wait for permission to be bound, by uid. Cheap to clone.
+/// Pods in a Permit wait, by uid. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct WaitingPods {
     pods: Arc<Mutex<HashMap<String, Entry>>>,
 }
 
 impl WaitingPods {
-    /// Registers a pod with the limits of the plugins that asked it to wait.
+    /// Registers a pod with the limits of the plugins that requested the wait.
     pub fn add(&self, pod: &Arc<PodInfo>, limits: Vec<(&'static str, Duration)>) -> Wait {
         let (sender, receiver) = oneshot::channel();
         let now = Instant::now();
@@ -53,12 +53,13 @@ impl WaitingPods {
         Wait { pods: self.clone(), uid: pod.uid().to_owned(), receiver }
     }
 
-    /// Returns the pods that wait.
+    /// Returns the waiting pods.
     pub fn list(&self) -> Vec<Arc<PodInfo>> {
         self.pods.lock().values().map(|entry| Arc::clone(&entry.pod)).collect()
     }
 
-    /// Records that a plugin allows a pod, which is bound once all its plugins have. False if it does not wait.
+    /// Records that a plugin allows a pod, which is bound once all its plugins have. Returns false if it does not
+    /// wait.
     pub fn allow(&self, uid: &str, plugin: &str) -> bool {
         let mut pods = self.pods.lock();
         let Some(entry) = pods.get_mut(uid) else { return false };
@@ -69,12 +70,12 @@ impl WaitingPods {
         true
     }
 
-    /// Rejects a pod. False if it does not wait.
+    /// Rejects a pod. Returns false if it does not wait.
     pub fn reject(&self, uid: &str, rejection: Rejection) -> bool {
         self.pods.lock().get_mut(uid).is_some_and(|entry| entry.finish(Err(rejection)))
     }
 
-    /// Returns the earliest limit of a pod's plugins, and rejects the pod if it has passed.
+    /// Returns the earliest limit of a pod's plugins; rejects the pod if that limit has passed.
     fn next_limit(&self, uid: &str) -> Option<Instant> {
         let mut pods = self.pods.lock();
         let entry = pods.get_mut(uid)?;
@@ -88,7 +89,7 @@ impl WaitingPods {
     }
 }
 
-/// The wait of one pod. Dropping it ends the wait.
+/// The wait of one pod; ends when dropped.
 pub struct Wait {
     pods: WaitingPods,
     uid: String,
@@ -103,7 +104,7 @@ impl Wait {
     pub async fn end(mut self) -> End {
         loop {
             let limit = self.pods.next_limit(&self.uid);
-            // Without a pending plugin the end has been sent already.
+            // Without a pending plugin the result was already sent.
             let limit = limit.unwrap_or_else(|| Instant::now() + LONGEST_WAIT);
             match tokio::time::timeout_at(limit, &mut self.receiver).await {
                 Ok(Ok(end)) => return end,
