@@ -1,4 +1,4 @@
-//! NodeResourcesBalancedAllocation: nodes on which the pod makes the use of resources more even are better.
+//! NodeResourcesBalancedAllocation: prefers nodes on which the pod makes resource usage more balanced.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Plugin for BalancedAllocation {
     }
 }
 
-/// Standard deviation of shares.
+/// Returns the standard deviation of shares.
 fn spread(shares: &[f64]) -> f64 {
     match shares {
         [] | [_] => 0.0,
@@ -44,7 +44,7 @@ fn spread(shares: &[f64]) -> f64 {
 }
 
 impl BalancedAllocation {
-    /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for even use.
+    /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for balanced use.
     fn balance(&self, pod: &PodInfo, node: &NodeInfo, more: impl Fn(&str) -> i64) -> i64 {
         let share = |name: &String| {
             let all = node.allocatable.get(name);
@@ -58,14 +58,14 @@ impl BalancedAllocation {
 }
 
 impl PreScore for BalancedAllocation {
-    /// A pod that asks for nothing changes no balance.
+    /// Skips scoring for a pod without requests, which changes no balance.
     fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
         self.resources.iter().any(|name| pod.requests.get(name) > 0)
     }
 }
 
 impl Score for BalancedAllocation {
-    /// 75 if the pod changes nothing, up to 100 if it evens the use out, down to 50 if it tips it.
+    /// Returns 75 if the pod does not change the balance, up to 100 if it improves it, down to 50 if it worsens it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let before = self.balance(pod, node, |_| 0);
         let after = self.balance(pod, node, |name| pod.requests.get(name));
@@ -85,7 +85,7 @@ mod tests {
     fn score_is_the_change_of_balance() {
         let plugin = BalancedAllocation::new(&Value::Null, &nothing()).unwrap();
         let cases = [
-            // Even stays even; all of one resource; a lopsided node is evened out.
+            // Balanced stays balanced; all of one resource; an unbalanced node is balanced.
             ((0, 0), (2000, 500), 75),
             ((0, 0), (4000, 0), 50),
             ((2000, 0), (0, 500), 87),

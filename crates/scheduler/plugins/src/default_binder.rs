@@ -1,4 +1,4 @@
-//! DefaultBinder: posts a Binding.
+//! DefaultBinder: writes a Binding.
 
 use async_trait::async_trait;
 use client::Client;
@@ -8,16 +8,16 @@ use scheduler_framework::{Bind, BindError, Cluster, Plugin, PodInfo, Points};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Binds through the API server. It is made with [`DefaultBinder::with`]: a registry's entry has no client.
+/// Binds through the API server. Created with [`DefaultBinder::with`], because a registry entry has no client.
 pub struct DefaultBinder {
     client: Client,
 }
 
 impl DefaultBinder {
-    /// Its name.
+    /// Name of the plugin.
     pub const NAME: &'static str = "DefaultBinder";
 
-    /// A binder that uses a client.
+    /// Creates a binder that uses a client.
     pub fn with(client: Client) -> Self {
         Self { client }
     }

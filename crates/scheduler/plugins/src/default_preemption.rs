@@ -1,8 +1,8 @@
-//! DefaultPreemption: when no node will do, look for one where removing pods of lower priority helps.
+//! DefaultPreemption: finds a node on which an unschedulable pod fits after evicting pods of lower priority.
 //!
-//! On each node that could be helped, all pods of lower priority are taken away; if the pod then fits, as
-//! many of them as possible are put back, those under a disruption budget and the more important first. Of
-//! the nodes left, the one that costs least is nominated. The decision is pure; the core evicts.
+//! On each node that could be helped, all pods of lower priority are removed; if the pod then fits, as many of them
+//! as possible are reprieved, those under a disruption budget and the more important ones first. The cheapest of the
+//! remaining nodes is nominated. The decision is pure; the core evicts.
 
 mod candidate;
 
@@ -58,13 +58,13 @@ fn said(message: impl Into<String>, nominate: Option<String>) -> PostFilterOutco
     PostFilterOutcome { nominate, evict: Vec::new(), message: format!("preemption: {}", message.into()) }
 }
 
-/// Why the pod may not preempt at all.
+/// Returns why the pod may not preempt; None if it may.
 fn ineligible(pod: &PodInfo, diagnosis: &Diagnosis, feasibility: &Feasibility<'_>) -> Option<&'static str> {
     let policy = pod.spec().and_then(|spec| spec.preemption_policy.as_deref());
     if policy == Some("Never") {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    // In memory: the status may not name the node yet.
+    // Uses the nomination in memory: the status may not name the node yet.
     let node = feasibility.snapshot.node(&feasibility.nominated_node(pod)?)?;
     let hopeless = diagnosis.rejections.get(&node.name).map(|rejection| rejection.code);
     if hopeless == Some(Code::UnschedulableAndUnresolvable) {
@@ -74,7 +74,7 @@ fn ineligible(pod: &PodInfo, diagnosis: &Diagnosis, feasibility: &Feasibility<'_
     node.pods.iter().any(leaving).then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// Returns true if a pod is being deleted to make room, and not for another reason.
+/// Returns whether a pod is being deleted because of a preemption.
 fn is_preempted(pod: &PodInfo) -> bool {
     let conditions = pod.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let disrupted = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget");
@@ -89,7 +89,7 @@ impl DefaultPreemption {
         Budgets::new(&*self.cluster, pods)
     }
 
-    /// The fewest pods whose removal makes a node fit.
+    /// Returns the minimum set of victims whose removal makes the pod fit on a node.
     fn try_node(
         &self,
         state: &CycleState,

@@ -1,4 +1,4 @@
-//! ImageLocality: nodes that have the pod's images are better, less so for images that few nodes have.
+//! ImageLocality: prefers nodes that have the pod's images, less so for images on few nodes.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-/// The name as nodes report it: with a tag.
+/// Returns the name as nodes report it: with a tag.
 fn normalized(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') || last.contains('@') { image.to_owned() } else { format!("{image}:latest") }

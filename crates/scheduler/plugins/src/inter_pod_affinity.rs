@@ -1,8 +1,8 @@
-//! InterPodAffinity: pods that want or shun one another's company, by topology.
+//! InterPodAffinity: affinity and anti-affinity between pods, by topology domain.
 //!
-//! Before the filter, every place (a label and its value) gets three counts: existing pods there whose
-//! anti-affinity speaks of the pod, pods there that the pod wants, and pods there that it shuns. The filter
-//! only looks counts up.
+//! PreFilter computes three counts for each topology domain (a label and its value): existing pods whose
+//! anti-affinity matches the pod, pods that match the pod's affinity, and pods that match its anti-affinity. The
+//! filter only looks counts up.
 
 mod places;
 
@@ -51,7 +51,7 @@ impl Counts {
         [&mut self.existing, &mut self.wanted, &mut self.shunned].into_iter().for_each(Places::freeze);
     }
 
-    /// Counts `other` on `node` for (or, with -1, against) `pod`.
+    /// Adds `by` (1 or -1) to the counts of `other` on `node`.
     fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
         let namespaces = Arc::clone(&self.namespaces);
         for term in &other.required_anti_affinity {
@@ -83,7 +83,7 @@ impl Counts {
             let Some(value) = node.label(&term.topology_key) else { return false };
             near &= self.wanted.get(&term.topology_key, value) > 0;
         }
-        // The first of a group may begin it, if it belongs to the group itself.
+        // If no pod matches yet, a pod that matches its own affinity may be the first of its group.
         near || self.wanted.is_void() && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
     }
 
@@ -138,7 +138,7 @@ impl Plugin for InterPodAffinity {
                     || other.required_anti_affinity.iter().any(|term| may_match(term, pod))
                     || pod.required_affinity.iter().any(|term| may_match(term, other))
             }
-            // Places are made of labels alone.
+            // Topology domains depend only on labels.
             ClusterEvent::NodeUpdated { old, new } => old.labels() != new.labels(),
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated { .. } | ClusterEvent::NamespaceChanged => true,
             _ => false,
@@ -146,7 +146,7 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-/// Returns true if a term may match a pod. Namespace selectors are not resolved: in doubt they match.
+/// Returns whether a term may match a pod. Namespace selectors are not resolved: in doubt they match.
 fn may_match(term: &AffinityTerm, other: &PodInfo) -> bool {
     let here = term.namespaces.iter().any(|name| name == other.namespace()) || term.namespace_selector.is_some();
     here && labels_match(term.selector.as_ref(), other.labels())
@@ -265,7 +265,7 @@ mod tests {
             {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}]}}})
     }
 
-    /// Zones `a` (with the given pod) and `b` (empty), and a node without a zone.
+    /// Builds zones `a` (with the given pod) and `b` (empty), and a node without a zone.
     fn snapshot(existing: Option<PodInfo>) -> Snapshot {
         let mut here = labelled("a", json!({"zone": "a"}));
         if let Some(pod) = existing {

@@ -1,6 +1,6 @@
-//! The built-in plugins, one type each, and the list of them.
+//! The built-in plugins, one type each, and their registry.
 //!
-//! A plugin is added with one line in [`registry`]. Names, reasons and default weights are upstream's.
+//! A new plugin needs one line in [`registry`]. Names, reasons and default weights are upstream's.
 
 mod balanced_allocation;
 mod default_binder;

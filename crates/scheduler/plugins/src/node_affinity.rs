@@ -1,4 +1,4 @@
-//! NodeAffinity: nodeSelector, required and preferred node affinity, and affinity that the profile adds.
+//! NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's added affinity.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
     terms.unwrap_or_default()
 }
 
-/// Returns true if the pod's own selector and required affinity allow a node.
+/// Returns whether the pod's own selector and required affinity match a node.
 pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
     let Some(object) = &node.node else { return false };
     let mut wanted = pod.spec().and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
@@ -41,7 +41,7 @@ pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
         && affinity(pod).and_then(required).is_none_or(|selector| node_matches(selector, object))
 }
 
-/// Names that a term pins the pod to with `metadata.name`; None if it does not.
+/// Returns the node names that a term requires with `metadata.name`; None if it does not.
 fn pinned(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
     let fields = term.match_fields.iter().flatten();
     let names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
@@ -82,7 +82,7 @@ impl Plugin for NodeAffinity {
 }
 
 impl NodeAffinity {
-    /// Returns true if the profile's own affinity matches a node.
+    /// Returns whether the profile's added affinity matches a node.
     fn adds_no_obstacle(&self, node: &NodeInfo) -> bool {
         let added = self.added.as_ref().and_then(required);
         added.zip(node.node.as_ref()).is_none_or(|(selector, object)| node_matches(selector, object))
@@ -99,7 +99,7 @@ impl PreFilter for NodeAffinity {
         let Some(terms) = terms else { return PreFilterOutcome::All };
         let mut nodes = HashSet::new();
         for term in &terms.node_selector_terms {
-            // One term that names no node leaves all nodes open.
+            // A term without node names leaves all nodes possible.
             let Some(names) = pinned(term) else { return PreFilterOutcome::All };
             nodes.extend(names);
         }

@@ -1,4 +1,4 @@
-//! NodePorts: two pods cannot hold one port of a node.
+//! NodePorts: a host port can be used by one pod of a node only.
 
 use std::sync::Arc;
 

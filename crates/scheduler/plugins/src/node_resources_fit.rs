@@ -1,4 +1,4 @@
-//! NodeResourcesFit: a node must have room for the pod; how full it would be makes its score.
+//! NodeResourcesFit: a node must have room for the pod; its utilization determines the score.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use scheduler_framework::{
 };
 use serde_json::Value;
 
-/// How fullness becomes a score.
+/// The mapping from utilization to score.
 #[derive(Clone, Debug, PartialEq)]
 enum Strategy {
     LeastAllocated,
     MostAllocated,
-    /// Points of utilisation in percent and score 0 to 100, ascending.
+    /// Points of utilization in percent and score 0 to 100, ascending.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
@@ -44,7 +44,7 @@ fn strategy(args: &Value) -> Result<Strategy, String> {
     }
 }
 
-/// Points of a shape, their scores scaled from upstream's 0 to 10 to that of nodes.
+/// Parses the points of a shape; scales their scores from upstream's 0 to 10 to 0 to 100.
 fn points(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
     let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
     let points = shape.and_then(Value::as_array).into_iter().flatten();
@@ -68,7 +68,7 @@ fn weights(args: &Value) -> BTreeMap<String, i64> {
     if named.is_empty() { [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into() } else { named }
 }
 
-/// What would be in use of a resource with the pod, and what there is.
+/// Returns a resource's usage with the pod, and its allocatable amount.
 fn use_of(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
     let count = |total: &Resources, own: &Resources| total.get(name).saturating_add(own.get(name));
     let used = match name {
@@ -99,7 +99,7 @@ impl Fit {
     }
 }
 
-/// The score at a utilisation on a broken line.
+/// Interpolates the score at a utilization.
 fn between(points: &[(i64, i64)], at: i64) -> i64 {
     let mut before: Option<(i64, i64)> = None;
     for point in points {
@@ -151,7 +151,7 @@ impl Plugin for Fit {
     }
 }
 
-/// Returns true if there is more of a resource in `after` than in `before` that is wanted.
+/// Returns whether a resource that is requested has grown from `before` to `after`.
 fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
     let scalars = want.scalars.keys().map(String::as_str);
     let mut names = ["cpu", "memory", "ephemeral-storage"].into_iter().chain(scalars);
@@ -159,7 +159,7 @@ fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
 }
 
 impl Fit {
-    /// What is short on a node that has `used` of `all` and `count` pods.
+    /// Returns the insufficient resources of a node with `used` of `all` and `count` pods.
     fn shortages(
         &self,
         pod: &PodInfo,
@@ -195,7 +195,7 @@ impl Filter for Fit {
         if short.is_empty() {
             return Ok(());
         }
-        // More than the whole node has: removing pods does not help.
+        // The request exceeds the whole node: removing pods does not help.
         let hopeless = short.iter().any(|(_, hopeless)| *hopeless);
         let code = if hopeless { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
         let reasons = short.into_iter().map(|(reason, _)| reason).collect();
@@ -209,7 +209,7 @@ impl Score for Fit {
         let (mut sum, mut weights) = (0, 0);
         for (name, weight) in &self.weights {
             let (used, total) = use_of(pod, node, name);
-            // A resource that the pod does not ask for and the node does not have says nothing.
+            // A resource that the pod does not request or the node does not have has no influence.
             if total <= 0 || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0 {
                 continue;
             }

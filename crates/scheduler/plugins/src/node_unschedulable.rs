@@ -1,4 +1,4 @@
-//! NodeUnschedulable: cordoned nodes take only pods that tolerate the taint of cordoning.
+//! NodeUnschedulable: cordoned nodes accept only pods that tolerate the taint `unschedulable`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! PodTopologySpread: pods of a kind are spread evenly over places.
+//! PodTopologySpread: spreads matching pods evenly over topology domains.
 //!
-//! Constraints that forbid are checked by the filter against counts that PreFilter made; the others, and the
-//! defaults for pods of a Service or ReplicaSet without constraints, only cost score.
+//! The filter checks DoNotSchedule constraints against counts that PreFilter computed; ScheduleAnyway constraints,
+//! and the defaults for pods of a Service or ReplicaSet without constraints, only affect the score.
 
 mod constraint;
 mod memo;
@@ -27,13 +27,13 @@ const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (mi
 #[derive(Clone)]
 struct Spread {
     constraint: Constraint,
-    /// Matching pods by place.
+    /// Matching pods by topology domain.
     counts: Tally,
     own: i64,
 }
 
 impl Spread {
-    /// The number of pods that the place with the fewest has.
+    /// Returns the smallest number of pods in a domain.
     fn least(&self) -> i64 {
         let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
         if places < self.constraint.min_domains { 0 } else { self.counts.least() }
@@ -46,7 +46,7 @@ struct Forbidding(Vec<Spread>);
 #[derive(Clone)]
 struct Scoring {
     spreads: Vec<(Constraint, HashMap<String, i64>, f64)>,
-    /// Nodes without a wanted label are not scored.
+    /// Nodes that lack a topology label are not scored.
     needs_all: bool,
 }
 
@@ -58,7 +58,7 @@ impl Scoring {
 
 pub(crate) struct PodTopologySpread {
     cluster: Arc<dyn Cluster>,
-    /// Constraints of pods that have none; None for the built-in ones.
+    /// Default constraints of the arguments; None for the built-in ones.
     defaults: Option<Vec<Constraint>>,
     memo: Memo,
 }
@@ -107,7 +107,7 @@ impl Plugin for PodTopologySpread {
         let any = |holds: &dyn Fn(&Constraint) -> bool| self.constraints(pod, Action::Forbid).0.iter().any(holds);
         match event {
             ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => {
-                // A deleted pod counted until its deletion began: its selector decides.
+                // A deleted pod counted until its deletion was requested, so its labels decide.
                 other.namespace() == pod.namespace() && any(&|constraint| constraint.selects(other.labels()))
             }
             ClusterEvent::AssignedPodUpdated { old, new } => {
@@ -115,7 +115,7 @@ impl Plugin for PodTopologySpread {
                     |constraint: &Constraint| constraint.speaks_of(&old.pod) != constraint.speaks_of(&new.pod);
                 new.namespace() == pod.namespace() && any(&counted)
             }
-            // A place that disappears may have been the one with the fewest pods.
+            // A domain that disappears may have been the one with the fewest pods.
             ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => {
                 has_labels(node, &self.constraints(pod, Action::Forbid).0)
             }
@@ -127,7 +127,7 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// Constraints with an action, and whether they are the pod's own.
+    /// Returns the constraints with an action, and whether they are the pod's own.
     fn constraints(&self, pod: &PodInfo, action: Action) -> (Vec<Constraint>, bool) {
         let given = pod.spec().and_then(|spec| spec.topology_spread_constraints.as_deref()).unwrap_or_default();
         if !given.is_empty() {
@@ -157,7 +157,7 @@ fn add(counts: &mut HashMap<String, i64>, place: &str, by: i64) {
     }
 }
 
-/// Returns true if a node has the labels of all constraints.
+/// Returns whether a node has the labels of all constraints.
 fn has_labels(node: &NodeInfo, constraints: &[Constraint]) -> bool {
     constraints.iter().all(|constraint| node.label(&constraint.key).is_some())
 }
@@ -295,7 +295,7 @@ mod tests {
         named("p", json!({"g": "g"}), json!({"topologySpreadConstraints": [base]}))
     }
 
-    /// Zones with so many pods each, and a node without a zone.
+    /// Builds zones with these numbers of pods, and a node without a zone.
     fn zones(counts: &[usize]) -> Snapshot {
         let zone = |(at, count): (usize, &usize)| {
             let mut node = labelled(

@@ -1,4 +1,4 @@
-//! PrioritySort: higher priority first, then first come.
+//! PrioritySort: higher priority first, then first in, first out.
 
 use std::sync::Arc;
 

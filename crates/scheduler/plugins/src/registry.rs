@@ -1,4 +1,4 @@
-//! The list of plugins.
+//! The plugin registry.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ type Make = fn(&Value, &Arc<dyn Cluster>, &mut Points) -> Result<(), String>;
 pub struct Entry {
     /// Name.
     pub name: &'static str,
-    /// Makes it and registers it with its extension points.
+    /// Creates the plugin and registers it with its extension points.
     pub make: Make,
 }
 
@@ -38,7 +38,7 @@ fn entry<P: Plugin>() -> Entry {
     Entry { name: P::NAME, make }
 }
 
-/// All plugins but those that need a client (`DefaultBinder`), in upstream's default order.
+/// Returns all plugins except those that need a client (`DefaultBinder`), in upstream's default order.
 pub fn registry() -> Vec<Entry> {
     vec![
         entry::<SchedulingGates>(),
@@ -58,7 +58,7 @@ pub fn registry() -> Vec<Entry> {
     ]
 }
 
-/// Plugins of the default profile with the weights of their scores.
+/// Returns the plugins of the default profile with the weights of their scores.
 pub fn defaults() -> Vec<(&'static str, i64)> {
     let weight = |name: &str| match name {
         "TaintToleration" => 3,

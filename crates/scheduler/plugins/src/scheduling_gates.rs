@@ -1,4 +1,4 @@
-//! SchedulingGates: a pod with gates stays out of the queue until the last one is gone.
+//! SchedulingGates: a pod with gates does not enter the queue until the last gate is removed.
 
 use std::sync::Arc;
 

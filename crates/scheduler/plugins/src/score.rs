@@ -1,8 +1,8 @@
-//! Bringing raw scores into 0 to 100.
+//! Normalizes raw scores to 0 to 100.
 
 use scheduler_framework::MAX_NODE_SCORE;
 
-/// Scales so that the largest becomes 100; `reverse` turns 100 into 0.
+/// Scales so that the largest becomes 100; `reverse` maps 100 to 0.
 pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
     let most = scores.iter().max().copied().unwrap_or(0);
     for score in scores {

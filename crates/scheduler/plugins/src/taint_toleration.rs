@@ -1,4 +1,4 @@
-//! TaintToleration: taints keep pods away that do not tolerate them; PreferNoSchedule costs score.
+//! TaintToleration: rejects nodes with taints that the pod does not tolerate; PreferNoSchedule lowers the score.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Filter for TaintToleration {
 }
 
 impl Score for TaintToleration {
-    /// The number of PreferNoSchedule taints that the pod does not tolerate.
+    /// Returns the number of PreferNoSchedule taints that the pod does not tolerate; normalization reverses it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let soft = |toleration: &&Toleration| {
             toleration.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))

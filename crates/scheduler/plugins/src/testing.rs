@@ -9,12 +9,12 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use scheduler_framework::{ClaimView, Cluster, NodeInfo, PodInfo};
 use serde_json::{Value, json};
 
-/// A pod named `p` with the given spec fields.
+/// Builds a pod named `p` with the given spec fields.
 pub(crate) fn pod(spec: Value) -> PodInfo {
     named("p", json!({}), spec)
 }
 
-/// A pod with a name, labels and spec fields.
+/// Builds a pod with a name, labels and spec fields.
 pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
     if spec.get("containers").is_none() {
         spec["containers"] = json!([]);
@@ -23,13 +23,13 @@ pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
     PodInfo::new(Arc::new(serde_json::from_value(pod).unwrap()))
 }
 
-/// A pod that asks for CPU (thousandths) and memory (bytes).
+/// Builds a pod that requests CPU (thousandths) and memory (bytes).
 pub(crate) fn asking(name: &str, cpu: i64, memory: i64) -> PodInfo {
     let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
     named(name, json!({}), json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
 }
 
-/// A node with labels, spec and allocatable.
+/// Builds a node with labels, spec and allocatable.
 pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -> NodeInfo {
     let object =
         json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
@@ -38,12 +38,12 @@ pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -
     info
 }
 
-/// A node with labels only, and room for 110 pods.
+/// Builds a node with labels only, and room for 110 pods.
 pub(crate) fn labelled(name: &str, labels: Value) -> NodeInfo {
     node(name, labels, json!({}), json!({"cpu": "4", "memory": "4Gi", "pods": "110"}))
 }
 
-/// A cluster without anything.
+/// An empty cluster.
 pub(crate) struct Nothing;
 
 impl ClaimView for Nothing {
@@ -64,7 +64,7 @@ impl ClaimView for Nothing {
     }
 }
 
-/// Volumes, and nothing else.
+/// A cluster with volumes only.
 pub(crate) struct Volumes(pub(crate) Vec<Arc<PersistentVolume>>);
 
 impl ClaimView for Volumes {
@@ -103,7 +103,7 @@ impl Cluster for Nothing {
     }
 }
 
-/// A cluster without anything, shared.
+/// Returns an empty cluster, shared.
 pub(crate) fn nothing() -> Arc<dyn Cluster> {
     Arc::new(Nothing)
 }

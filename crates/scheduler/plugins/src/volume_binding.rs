@@ -1,7 +1,7 @@
-//! VolumeBinding: a pod's claims must exist, and a node must be able to reach their volumes.
+//! VolumeBinding: a pod's claims must exist, and a node must be able to access their volumes.
 //!
 //! Bound claims restrict nodes by their volume's node affinity. Claims that wait for their first consumer are
-//! satisfied where a free volume or a provisioner serves the node.
+//! satisfied if a free volume or a provisioner serves the node.
 
 mod binder;
 mod matching;

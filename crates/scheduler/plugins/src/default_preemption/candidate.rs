@@ -1,4 +1,4 @@
-//! A node that preemption would help on, what it would cost, and the budgets that it would break.
+//! A candidate node of a preemption: its victims, cost, and violated budgets.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
@@ -8,20 +8,20 @@ use k8s_openapi::jiff::Timestamp;
 use scheduler_framework::selector::labels_match;
 use scheduler_framework::{Cluster, PodInfo};
 
-/// When a pod was started; one that was not yet counts as started just now.
+/// Returns the start time of a pod; a pod without one counts as started now.
 fn started(pod: &PodInfo) -> Timestamp {
     let start = pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
     start.map_or(Timestamp::MAX, |time| time.0)
 }
 
-/// The more important first: by priority, then by time in service.
+/// Orders by importance, descending: by priority, then by running time.
 pub(super) fn importance(a: &PodInfo, b: &PodInfo) -> Ordering {
     b.priority().cmp(&a.priority()).then_with(|| started(a).cmp(&started(b)))
 }
 
 pub(super) struct Candidate {
     pub(super) node: Arc<str>,
-    /// The most important first.
+    /// Victims, most important first.
     pub(super) victims: Vec<Arc<PodInfo>>,
     pub(super) violations: usize,
 }
@@ -31,8 +31,8 @@ impl Candidate {
         Self { node: Arc::clone(node), victims: Vec::new(), violations: 0 }
     }
 
-    /// Lowest is best: budgets broken, highest priority, sum of priorities, number of victims, and then the
-    /// node whose most important victims were started last.
+    /// Returns the cost; the lowest is best: violated budgets, highest priority, sum of priorities, number of
+    /// victims, and then the node whose most important victims were started last.
     pub(super) fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
         let highest = self.victims.first().map_or(i32::MIN, |victim| victim.priority());
         let offset = i64::from(i32::MAX) + 1;
@@ -43,7 +43,7 @@ impl Candidate {
     }
 }
 
-/// Disruptions that budgets still allow.
+/// Remaining allowed disruptions of budgets.
 pub(super) struct Budgets {
     budgets: Vec<(Arc<k8s_openapi::api::policy::v1::PodDisruptionBudget>, i32)>,
 }
@@ -65,7 +65,7 @@ impl Budgets {
         }
     }
 
-    /// Counts a disruption of the pod; true if a budget does not allow it.
+    /// Counts a disruption of the pod; returns true if it violates a budget.
     pub(super) fn violates(&mut self, pod: &PodInfo) -> bool {
         let mut broken = false;
         for (budget, left) in &mut self.budgets {

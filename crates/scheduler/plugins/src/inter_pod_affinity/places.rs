@@ -1,16 +1,16 @@
-//! Numbers by topology key and value, cheap to copy once they are frozen.
+//! Counts by topology domain, cheap to copy once they are frozen.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 type Numbers = HashMap<String, HashMap<String, i64>>;
 
-/// Numbers by place. Changes after [`Places::freeze`] go into an overlay: as many as were tried out.
+/// Counts by topology domain. Changes after [`Places::freeze`] go into an overlay, which stays small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     base: Arc<Numbers>,
     changes: Numbers,
-    /// Number of places with a positive number.
+    /// Number of domains with a positive count.
     positive: usize,
 }
 
@@ -40,23 +40,23 @@ impl Places {
         look_up(&self.base, key, value) + look_up(&self.changes, key, value)
     }
 
-    /// Topology keys.
+    /// Returns the topology keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let new = self.changes.keys().filter(|key| !self.base.contains_key(*key));
         self.base.keys().chain(new).map(String::as_str)
     }
 
-    /// Returns true if nothing was ever added.
+    /// Returns whether no count was ever added.
     pub(super) fn is_empty(&self) -> bool {
         self.base.is_empty() && self.changes.is_empty()
     }
 
-    /// Returns true if no place has a positive number.
+    /// Returns whether no domain has a positive count.
     pub(super) fn is_void(&self) -> bool {
         self.positive == 0
     }
 
-    /// Ends the collection: copies share what was added so far.
+    /// Ends the collection: copies share the counts added so far.
     pub(super) fn freeze(&mut self) {
         self.base = Arc::new(std::mem::take(&mut self.changes));
     }

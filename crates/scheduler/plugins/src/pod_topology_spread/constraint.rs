@@ -1,4 +1,4 @@
-//! A spread constraint: what it counts and where.
+//! A spread constraint: the pods that it counts, and the nodes where it counts them.
 
 use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -11,7 +11,7 @@ use crate::node_affinity::allows;
 const OWN_LABELS: [&str; 3] =
     ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"];
 
-/// What a constraint that cannot be met does.
+/// The effect of an unmet constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Forbid,
@@ -55,17 +55,17 @@ impl Constraint {
         }
     }
 
-    /// Returns true if the selector matches labels.
+    /// Returns whether the selector matches labels.
     pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
         labels_match(self.selector.as_ref(), labels)
     }
 
-    /// Returns true if a pod of the right namespace counts.
+    /// Returns whether a pod of the right namespace counts.
     pub(super) fn speaks_of(&self, other: &Pod) -> bool {
         other.metadata.deletion_timestamp.is_none() && self.selects(other.metadata.labels.as_ref())
     }
 
-    /// Returns true if a node takes part for a pod.
+    /// Returns whether a node counts for a pod (node affinity and taints policies).
     pub(super) fn includes(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         if self.honor_affinity && !allows(pod, node) {
             return false;
@@ -75,7 +75,7 @@ impl Constraint {
         !self.honor_taints || hard.all(|taint| any_tolerates(tolerations, taint))
     }
 
-    /// Pods on a node that count.
+    /// Returns the number of matching pods on a node.
     pub(super) fn count(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let counts =
             |other: &&std::sync::Arc<PodInfo>| other.namespace() == pod.namespace() && self.speaks_of(&other.pod);
@@ -95,7 +95,8 @@ fn with_label_keys(given: &TopologySpreadConstraint, labels: Option<&Labels>) ->
     Some(selector)
 }
 
-/// What the default constraints count: pods of the same ReplicaSet or StatefulSet, or of the same Services.
+/// Returns the selector of the default constraints: pods of the same ReplicaSet or StatefulSet, or of the same
+/// Services.
 pub(super) fn default_selector(pod: &PodInfo, cluster: &dyn Cluster) -> Option<LabelSelector> {
     let labels = pod.labels()?;
     let owners = pod.pod.metadata.owner_references.iter().flatten();

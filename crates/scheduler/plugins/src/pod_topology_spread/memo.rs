@@ -1,7 +1,7 @@
-//! Remembered numbers of pods that a selector matches, by node.
+//! Cached numbers of pods that match a selector, by node.
 //!
-//! Pods of one workload are tried one after another and count the same pods. Only nodes that changed since are counted
-//! again: a node's generation is never given twice, so a number that is remembered for it is right.
+//! Pods of one workload are scheduled one after another and count the same pods. Only nodes that changed since are
+//! counted again. A node's generation is never used twice, so a number cached for it is right.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use scheduler_framework::{PodInfo, Snapshot};
 
 use super::constraint::Constraint;
 
-/// Selectors that are remembered: workloads whose pods are scheduled in turns.
+/// Maximum number of cached selectors: workloads whose pods are scheduled in turns.
 const SELECTORS: usize = 16;
 
 struct Entry {
@@ -21,14 +21,14 @@ struct Entry {
     counts: Vec<(u64, i64)>,
 }
 
-/// Numbers for the selectors that were used last.
+/// Numbers for the most recently used selectors.
 #[derive(Default)]
 pub(super) struct Memo {
     entries: Mutex<VecDeque<Entry>>,
 }
 
 impl Memo {
-    /// Returns the number of pods that count for a constraint on each node of the snapshot.
+    /// Returns the number of matching pods on each node of the snapshot.
     pub(super) fn count(&self, constraint: &Constraint, pod: &PodInfo, snapshot: &Snapshot) -> Vec<i64> {
         let mut entries = self.entries.lock();
         let same = |entry: &Entry| entry.namespace == pod.namespace() && entry.selector == constraint.selector;

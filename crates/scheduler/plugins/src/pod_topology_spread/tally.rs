@@ -1,4 +1,4 @@
-//! Numbers of matching pods by place, cheap to copy: what is tried out on a copy goes into an overlay.
+//! Numbers of matching pods by topology domain, cheap to copy: changes on a copy go into an overlay.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 #[derive(Default)]
 struct Base {
     counts: HashMap<String, i64>,
-    /// Number of places that have a count.
+    /// Number of domains with each count.
     places: BTreeMap<i64, usize>,
 }
 
-/// Pods by place, with the smallest number of them.
+/// Pods by domain, with the smallest number of them.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     base: Arc<Base>,
-    /// Places whose count differs from the base: as many as were tried out.
+    /// Domains whose count differs from the base.
     changed: HashMap<String, i64>,
     least: i64,
 }
@@ -39,12 +39,12 @@ impl Tally {
         self.least = self.find_least();
     }
 
-    /// The smallest number of pods in a place.
+    /// Returns the smallest number of pods in a domain.
     pub(super) fn least(&self) -> i64 {
         self.least
     }
 
-    /// Number of places.
+    /// Returns the number of domains.
     pub(super) fn len(&self) -> usize {
         let new = self.changed.keys().filter(|place| !self.base.counts.contains_key(*place));
         self.base.counts.len() + new.count()

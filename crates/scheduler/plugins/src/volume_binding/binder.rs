@@ -1,7 +1,7 @@
-//! The part of VolumeBinding that writes: before a pod is bound, its waiting claims get a volume.
+//! The writing part of VolumeBinding: before a pod is bound, its waiting claims get a volume.
 //!
-//! A free volume is reserved by naming the claim in it; a provisioner is told the node by an annotation on the
-//! claim. Either way the volume controllers do the rest, and the binding waits until a watch shows it done.
+//! A free volume is reserved by writing the claim into it; a provisioner learns the node from an annotation on the
+//! claim. In both cases the volume controllers complete the binding, and PreBind waits until a watch shows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::{VolumeBinding, Wanted};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Reserves volumes. It is made with [`VolumeBinder::with`]: a registry's entry has no client.
+/// Reserves volumes. Created with [`VolumeBinder::with`], because a registry entry has no client.
 pub struct VolumeBinder {
     client: Client,
     cluster: Arc<dyn Cluster>,
 }
 
 impl VolumeBinder {
-    /// A binder that uses a client.
+    /// Creates a binder that uses a client.
     pub fn with(client: Client, cluster: Arc<dyn Cluster>) -> Self {
         Self { client, cluster }
     }
@@ -101,7 +101,7 @@ impl Plugin for VolumeBinder {
 impl PreBind for VolumeBinder {
     async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
         let known = state.get::<Wanted>().map(|wanted| Arc::clone(&wanted.waiting)).unwrap_or_default();
-        // Volumes may have been taken since the node was chosen.
+        // Volumes may have been bound since the node was chosen.
         let waiting: Vec<Waiting> = known.iter().map(|waiting| waiting.refreshed(self.cluster.claims())).collect();
         if waiting.is_empty() {
             return Ok(());

@@ -11,16 +11,17 @@ use scheduler_framework::{ClaimView, NodeInfo, Resources};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A claim that waits for its first consumer, and the volumes that serve it on the nodes that they reach.
+/// A claim that waits for its first consumer, and the volumes that serve it on the nodes from which they are
+/// accessible.
 #[derive(Clone)]
 pub(super) struct Waiting {
     pub(super) claim: Arc<PersistentVolumeClaim>,
     class: Arc<StorageClass>,
-    /// The best first: a volume that names the claim, else the smallest.
+    /// Best first: a volume that names the claim, else the smallest.
     volumes: Vec<Arc<PersistentVolume>>,
-    /// Places in `volumes` of those that reach one host only, by host: most volumes on local disks.
+    /// Indexes into `volumes` of those accessible from one host only, by host: most volumes on local disks.
     local: HashMap<String, Vec<usize>>,
-    /// Places in `volumes` of the others.
+    /// Indexes into `volumes` of the others.
     shared: Vec<usize>,
 }
 
@@ -30,7 +31,7 @@ impl Waiting {
         let mut volumes = view.volumes_of_class(class.name());
         volumes.retain(|volume| serves_claim(volume, &claim));
         match volumes.iter().position(|volume| names_claim(volume, &claim)) {
-            // A volume that was made for the claim is the only one that will do.
+            // If a volume names the claim, no other may be used.
             Some(at) => volumes = vec![volumes.swap_remove(at)],
             None => volumes.sort_by_cached_key(|volume| (capacity(volume), volume.name().to_owned())),
         }
@@ -44,7 +45,7 @@ impl Waiting {
         Self { claim, class, volumes, local, shared }
     }
 
-    /// Volumes that may reach a node, the best first.
+    /// Yields volumes that may be accessible from a node, best first.
     fn candidates(&self, node: &NodeInfo) -> impl Iterator<Item = &Arc<PersistentVolume>> {
         let local = node.label(HOSTNAME).and_then(|host| self.local.get(host));
         let (mut local, mut shared) = (local.into_iter().flatten().peekable(), self.shared.iter().peekable());
@@ -56,23 +57,23 @@ impl Waiting {
         std::iter::from_fn(next).filter_map(|at| self.volumes.get(*at))
     }
 
-    /// Returns true if a volume can be made for the claim.
+    /// Returns whether a volume can be provisioned for the claim.
     pub(super) fn is_provisioned(&self) -> bool {
         self.class.provisioner != "kubernetes.io/no-provisioner"
     }
 
-    /// The same claim with the volumes as they are now.
+    /// Returns the same claim with the current volumes.
     pub(super) fn refreshed(&self, view: &dyn ClaimView) -> Self {
         Self::new(Arc::clone(&self.claim), Arc::clone(&self.class), view)
     }
 }
 
-/// Sorts claims so that the small ones are served first and leave the large volumes to the others.
+/// Sorts claims by size, so that small ones leave the large volumes to the others.
 pub(super) fn sort_by_size(waiting: &mut [Waiting]) {
     waiting.sort_by_key(|waiting| requested(&waiting.claim));
 }
 
-/// Chooses a volume for each claim on a node; None where no free volume reaches the node.
+/// Chooses a volume for each claim on a node; None for a claim without an accessible free volume.
 pub(super) fn choose_volumes<'a>(waiting: &'a [Waiting], node: &NodeInfo) -> Vec<Option<&'a Arc<PersistentVolume>>> {
     let mut taken = HashSet::new();
     let mut chosen = |waiting: &'a Waiting| {
@@ -84,7 +85,7 @@ pub(super) fn choose_volumes<'a>(waiting: &'a [Waiting], node: &NodeInfo) -> Vec
     waiting.iter().map(&mut chosen).collect()
 }
 
-/// Returns true if pods on a node can use a volume.
+/// Returns whether a volume is accessible from a node.
 pub(super) fn reaches_node(volume: &PersistentVolume, node: &NodeInfo) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -92,7 +93,7 @@ pub(super) fn reaches_node(volume: &PersistentVolume, node: &NodeInfo) -> bool {
     required.is_none_or(|required| node_matches(required, object))
 }
 
-/// The only host that a volume reaches, if its affinity names one by label.
+/// Returns the only host that can access a volume, if its affinity names one by label.
 fn host(volume: &PersistentVolume) -> Option<&str> {
     let required = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
     let [term] = required.node_selector_terms.as_slice() else { return None };
@@ -112,7 +113,7 @@ fn requested(claim: &PersistentVolumeClaim) -> i64 {
     Resources::of(resources.and_then(|resources| resources.requests.as_ref())).get("storage")
 }
 
-/// Returns true if a volume names this claim as its own.
+/// Returns whether a volume names this claim.
 fn names_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let Some(by) = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else { return false };
     by.name.as_deref() == Some(claim.name())
@@ -120,7 +121,7 @@ fn names_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
         && by.uid.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.uid())
 }
 
-/// Returns true if a free volume serves a claim, on the nodes that it reaches.
+/// Returns whether a free volume serves a claim, on the nodes that can access it.
 fn serves_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (Some(offer), Some(want)) = (&volume.spec, &claim.spec) else { return false };
     let text = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
@@ -135,7 +136,7 @@ fn serves_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
     let accessible = want.access_modes.iter().flatten().all(|mode| modes.contains(mode));
     let selected = want.selector.is_none() || labels_match(want.selector.as_ref(), volume.metadata.labels.as_ref());
     let same = text(&offer.storage_class_name, "") == text(&want.storage_class_name, "");
-    // Others are on their way to or from a claim.
+    // Volumes in other phases are being bound or released.
     let available = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Available");
     fits && accessible && selected && same && available
 }
