@@ -1,4 +1,4 @@
-//! Which clients are served, and how many TCP connections each may hold.
+//! The allowed clients, and limits of their TCP connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// TCP connections at once, of all clients and of one address.
+/// Maximum number of TCP connections: of all clients, and of one address.
 const CONNECTIONS: usize = 256;
 const CONNECTIONS_OF_ONE: usize = 16;
 
@@ -17,7 +17,7 @@ pub(crate) struct Clients {
     connections: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// A TCP connection that counts until it is dropped.
+/// A TCP connection; counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Arc<Mutex<HashMap<IpAddr, usize>>>,
@@ -25,20 +25,20 @@ pub(crate) struct Place {
 }
 
 impl Clients {
-    /// Serves these ranges. Without any it serves private and loopback addresses, where pods and nodes usually are: a server
-    /// that answers the whole Internet is used to amplify attacks.
+    /// Allows these ranges. An empty list allows private and loopback addresses, where pods and nodes usually are: a
+    /// server that responds to the whole Internet can be abused for amplification attacks.
     pub(crate) fn new(allowed: Vec<IpNet>) -> Self {
         let allowed = if allowed.is_empty() { private() } else { allowed };
         Self { allowed, connections: Arc::default() }
     }
 
-    /// Whether a client is served.
+    /// Returns whether a client is allowed.
     pub(crate) fn allows(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.allowed.iter().any(|net| net.contains(&client))
     }
 
-    /// Takes a place for a TCP connection, if there is one left for this client.
+    /// Counts a TCP connection; None if the client has reached a limit.
     pub(crate) fn admit(&self, client: IpAddr) -> Option<Place> {
         let client = client.to_canonical();
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);

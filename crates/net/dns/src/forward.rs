@@ -1,4 +1,4 @@
-//! Asking others: the resolvers of the node, one after another, each with a short deadline.
+//! Forwards requests to the node's resolvers, one after another, each with a short timeout.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// For one resolver's answer. Two of them fit well into a client's usual five seconds.
+/// Timeout of one resolver. Two of them fit well into a client's usual five seconds.
 const PATIENCE: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 2;
-/// Questions underway at once; more are refused rather than queued.
+/// Maximum number of concurrent forwarded requests; more are rejected rather than queued.
 const UNDERWAY: usize = 512;
 
-/// The resolvers to ask.
+/// The upstream resolvers.
 #[derive(Debug)]
 pub struct Upstreams {
     servers: Vec<SocketAddr>,
     room: Semaphore,
 }
 
-/// The name servers of a resolv.conf. Those of loopback stay in: the server runs in the node's network.
+/// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's network.
 #[must_use]
 pub fn upstreams_of(resolv_conf: &str) -> Vec<SocketAddr> {
     resolv_conf
@@ -34,14 +34,14 @@ pub fn upstreams_of(resolv_conf: &str) -> Vec<SocketAddr> {
 }
 
 impl Upstreams {
-    /// Resolvers to ask, without ourselves: that would be a circle.
+    /// Creates the set without the server's own address, which would cause a forwarding loop.
     #[must_use]
     pub fn new(servers: Vec<SocketAddr>, own: SocketAddr) -> Self {
         let servers = servers.into_iter().filter(|server| *server != own).collect();
         Self { servers, room: Semaphore::new(UNDERWAY) }
     }
 
-    /// Passes a request on and gives the answer; nothing when nobody answered.
+    /// Forwards a request and returns the response; None if no resolver responded.
     pub async fn ask(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
         let _place = self.room.try_acquire().ok()?;
         for server in self.servers.iter().cycle().take(self.servers.len() * ROUNDS) {
@@ -56,7 +56,8 @@ impl Upstreams {
     }
 }
 
-/// A socket of its own for each question: the port is hard to guess, and the kernel drops answers of others.
+/// Uses a new socket for each request: its port is hard to guess, and the kernel drops responses from other
+/// addresses.
 async fn over_udp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;

@@ -1,4 +1,4 @@
-//! `/health` while the process lives, `/ready` once the cluster is known.
+//! `/health` while the process lives, `/ready` once the informers have synced.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use crate::view::Informed;
 use crate::zone::View;
 
-/// Serves both.
+/// Serves both paths.
 pub async fn serve(address: SocketAddr, view: Informed, tasks: &Tasks) -> Result<(), base_serve::ListenError> {
     let service = service_fn(move |request: Request<Incoming>| {
         let (status, text) = match request.uri().path() {

@@ -1,8 +1,8 @@
-//! The cluster's name server: names of Services, endpoints and pods from informers, everything else from upstream.
+//! The cluster's DNS server: answers names of Services, endpoints and pods from informers, and forwards all others.
 //!
-//! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. What a name means is computed by a pure function
-//! ([`zone::resolve`]) over a read-only view of the cluster; sockets and forwarding are around it. There is no cache of
-//! the cluster's own names: the informers' stores are one, and an answer is never older than they are.
+//! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. A pure function ([`zone::resolve`]) resolves a
+//! name over a read-only view of the cluster; sockets and forwarding are separate. There is no cache of the cluster's
+//! own names: the informers' stores serve as one, and an answer is never older than they are.
 
 mod clients;
 mod forward;

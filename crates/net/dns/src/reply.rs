@@ -1,26 +1,26 @@
-//! From a question's bytes to an answer's bytes.
+//! Computes the reply to a DNS request.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 
 use crate::zone::{Answer, View, authority, resolve};
 
-/// The largest UDP answer that passes everywhere without fragments.
+/// Maximum size of a UDP response that passes everywhere without fragmentation (DNS Flag Day 2020).
 const SAFE_PAYLOAD: u16 = 1232;
 
-/// What becomes of a question.
+/// The reply to a request.
 pub enum Reply {
-    /// This is the answer.
+    /// The complete response.
     Ready(Box<Message>),
-    /// Somebody else has to be asked.
+    /// The name is outside of the zone: forward the request.
     Forward,
-    /// The alias is ours, its target has to be asked for elsewhere; the message holds the alias.
+    /// The alias is in the zone, its target must be resolved upstream; the message holds the alias.
     Follow(Box<Message>, Name, RecordType),
-    /// Not worth an answer.
+    /// The request gets no response.
     Ignore,
 }
 
-/// The answer to a request, or what else has to be done about it.
+/// Computes the reply to a request.
 pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) -> Reply {
     if request.metadata.message_type != MessageType::Query {
         return Reply::Ignore;
@@ -36,7 +36,7 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     }
     let ours = domain.zone_of(query.name());
     if ours && !synced {
-        // A denial now could be wrong and be kept; a failure makes the client ask again.
+        // Before the informers have synced, NXDOMAIN could be wrong and be cached; SERVFAIL makes the client retry.
         return Reply::Ready(Box::new(respond(request, ResponseCode::ServFail)));
     }
     let kind = query.query_type();
@@ -63,8 +63,8 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     Reply::Ready(Box::new(message))
 }
 
-/// An empty answer to a request. It repeats the first question only: a request may hold thousands, and a client that sends
-/// more than one gets an error.
+/// Builds an empty response. It repeats only the first question: a request may hold thousands, and a client that
+/// sends more than one gets an error.
 pub fn respond(request: &Message, code: ResponseCode) -> Message {
     let mut message = Message::response(request.metadata.id, request.metadata.op_code);
     message.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -79,8 +79,8 @@ pub fn respond(request: &Message, code: ResponseCode) -> Message {
     message
 }
 
-/// The bytes of an answer. Over UDP what does not fit is left out and marked as cut, so that the client comes back
-/// over TCP.
+/// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as truncated, so that
+/// the client retries over TCP.
 pub fn encode(request: &Message, mut message: Message, udp: bool) -> Option<Vec<u8>> {
     let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
     let bytes = message.to_vec().ok()?;

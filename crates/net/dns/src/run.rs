@@ -1,4 +1,4 @@
-//! Putting it together.
+//! Assembles and runs the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,24 +15,25 @@ use crate::forward::Upstreams;
 use crate::server::{Server, bind, serve};
 use crate::view::Informed;
 
-/// What the server is told.
+/// The server's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to serve.
+    /// Listen address.
     pub listen: SocketAddr,
-    /// The cluster's domain.
+    /// DNS domain of the cluster.
     pub domain: String,
-    /// Resolvers for all other names.
+    /// Resolvers of all other names.
     pub upstreams: Vec<SocketAddr>,
-    /// Ranges of clients that are served; empty for private and loopback addresses.
+    /// Ranges of allowed clients; empty for private and loopback addresses.
     pub allow: Vec<IpNet>,
-    /// Where to serve health checks.
+    /// Listen address of health checks.
     pub health: Option<SocketAddr>,
-    /// User and group to become once the ports are bound; without it, or if not root, the process stays what it is.
+    /// User and group to switch to once the ports are bound; if None, or if the process is not root, it keeps its
+    /// user.
     pub user: Option<u32>,
 }
 
-/// Runs until the group is told to stop.
+/// Runs until shutdown.
 pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     let domain = Name::from_ascii(format!("{}.", settings.domain.trim_matches('.')))
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
@@ -57,10 +58,10 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     Ok(())
 }
 
-/// Gives root up for good, in all threads: user, group and no further groups, hence no capabilities.
+/// Drops root permanently, in all threads: user, group and supplementary groups, and with them all capabilities.
 ///
 /// # Errors
-/// The kernel refused; the process must not go on.
+/// The kernel rejected a call; the process must not continue.
 pub fn drop_privileges(user: u32) -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());

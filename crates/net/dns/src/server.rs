@@ -17,10 +17,10 @@ use crate::forward::Upstreams;
 use crate::reply::{Reply, encode, reply, respond};
 use crate::zone::View;
 
-/// How long a TCP connection may be silent.
+/// Idle timeout of a TCP connection.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Everything that an answer needs.
+/// State that responses need.
 pub struct Server {
     pub view: Box<dyn View>,
     pub domain: Name,
@@ -29,7 +29,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// What can be answered at once, or the request when it takes asking others. A panic costs the one request.
+    /// Returns the response if it is available at once, or the request if it must be forwarded. A panic fails only
+    /// this request.
     fn quick(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
         catch_unwind(AssertUnwindSafe(|| self.quick_unguarded(bytes, udp))).unwrap_or_else(|_| {
             tracing::error!("answering a request panicked; the request is dropped");
@@ -61,7 +62,7 @@ impl Server {
         }
     }
 
-    /// Adds what an alias leads to. If nobody knows, the alias alone is still right.
+    /// Adds the target's records to an alias. If no resolver responds, the alias alone is still correct.
     async fn follow(&self, message: &mut Message, target: Name, kind: RecordType) {
         let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
@@ -74,13 +75,13 @@ impl Server {
     }
 }
 
-/// The sockets of the server, both on one address and port.
+/// The server's sockets, both on one address and port.
 pub struct Sockets {
     tcp: TcpListener,
     udp: UdpSocket,
 }
 
-/// Binds both sockets; port 0 is one port for both, picked by the kernel.
+/// Binds both sockets; port 0 picks one free port for both.
 pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
     let tcp = base_serve::bind(listen).await?;
     let listen = tcp.local_addr()?;
@@ -90,7 +91,7 @@ pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
     Ok(Sockets { tcp, udp })
 }
 
-/// Serves on both sockets until the group is told to stop.
+/// Serves on both sockets until shutdown.
 pub fn serve(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     let Sockets { tcp, udp } = sockets;
     tasks.spawn_critical("dns udp", udp_loop(Arc::clone(server), Arc::new(udp), tasks.clone()));
@@ -105,7 +106,7 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
             () = shutdown.cancelled() => return,
             received = socket.recv_from(&mut buffer) => received,
         };
-        // An ICMP error of an earlier answer shows up here; it concerns nobody any more.
+        // An ICMP error of an earlier response shows up here; ignore it.
         let Ok((length, peer)) = received else { continue };
         let Some(bytes) = buffer.get(..length).filter(|_| server.clients.allows(peer.ip())) else { continue };
         match server.quick(bytes, true) {

@@ -43,7 +43,7 @@ async fn connect(from: [u8; 4], server: SocketAddr) -> TcpStream {
     socket.connect(server).await.unwrap()
 }
 
-/// The length of the answer to a question over TCP; nothing if the server closed the connection.
+/// Returns the length of the response over TCP; None if the server closed the connection.
 async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
     let bytes = question("w.ns.svc.cluster.local.");
     let framed = [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], &bytes].concat();

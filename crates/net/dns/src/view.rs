@@ -1,4 +1,4 @@
-//! The cluster as the zone sees it: informers' stores with the indexes that questions need.
+//! The view of the cluster: informers' stores with indexes for DNS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Informed {
         Self { services, slices, namespaces }
     }
 
-    /// Waits until everything is known once.
+    /// Waits until the informers have synced.
     pub async fn synced(&self) {
         self.services.synced().await;
         self.slices.synced().await;
@@ -48,7 +48,7 @@ fn cluster_addresses(service: &Service) -> Vec<String> {
     spec.cluster_ips.clone().unwrap_or_default().into_iter().filter(|ip| ip != "None").collect()
 }
 
-/// The Service that a slice belongs to.
+/// Returns the name of the Service that a slice belongs to.
 pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
     slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
 }

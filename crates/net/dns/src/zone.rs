@@ -1,4 +1,4 @@
-//! What a name means. Pure: a view of the cluster in, records out.
+//! Resolves names. Pure: a view of the cluster in, records out.
 
 mod lookup;
 mod names;
@@ -13,33 +13,33 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use lookup::{Found, Lookup};
 
-/// Seconds for which an answer may be kept.
+/// TTL of records in seconds.
 pub const TTL: u32 = 5;
 /// Version of the specification that the zone follows.
 const VERSION: &str = "1.1.0";
 
-/// What the zone is made from.
+/// Read access to the objects behind the zone.
 pub trait View: Send + Sync {
-    /// A Service.
+    /// Returns a Service.
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
-    /// The slices of a Service.
+    /// Returns the slices of a Service.
     fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>>;
-    /// Whether a namespace exists.
+    /// Returns whether a namespace exists.
     fn namespace(&self, name: &str) -> bool;
-    /// The Service with a cluster address.
+    /// Returns the Service with a cluster IP.
     fn service_at(&self, address: IpAddr) -> Option<Arc<Service>>;
-    /// The slices with an endpoint address.
+    /// Returns the slices with an endpoint address.
     fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
-    /// Whether the whole cluster is known.
+    /// Returns whether the informers have synced.
     fn has_synced(&self) -> bool;
 }
 
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// These records answer; `additional` ones help.
+    /// Records for the answer section, and additional ones.
     Records {
-        /// Records of the name asked for.
+        /// Records of the requested name.
         answers: Vec<Record>,
         /// Addresses of targets.
         additional: Vec<Record>,
@@ -48,18 +48,18 @@ pub enum Answer {
     NoData,
     /// The name does not exist.
     NxDomain,
-    /// An alias for a name outside, which has to be asked for elsewhere.
+    /// An alias to a name outside of the zone, which must be resolved upstream.
     Alias {
         /// The alias itself.
         record: Record,
-        /// Where it leads.
+        /// Its target.
         target: Name,
     },
-    /// Not of this zone.
+    /// The name is not in this zone.
     Elsewhere,
 }
 
-/// Answers a question about `name`.
+/// Resolves `name`.
 pub fn resolve(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
     if let Ok(net) = name.parse_arpa_name() {
         return reverse(view, domain, name, net.addr(), kind);
@@ -86,7 +86,7 @@ fn exists(yes: bool) -> Answer {
     if yes { Answer::NoData } else { Answer::NxDomain }
 }
 
-/// The start of authority, which also says how long a denial may be kept.
+/// Returns the SOA record, which also limits the caching of negative answers.
 pub fn authority(domain: &Name) -> Record {
     let under = |label: &str| Name::from_ascii(label).and_then(|l| l.append_domain(domain)).unwrap_or_default();
     let soa = SOA::new(under("ns.dns"), under("hostmaster"), 1, 7200, 1800, 86_400, TTL);
@@ -118,7 +118,7 @@ fn records(answers: Vec<Record>) -> Answer {
     Answer::Records { answers, additional: Vec::new() }
 }
 
-/// An ExternalName Service: the alias, and what it leads to when that is in the zone too.
+/// Resolves an ExternalName Service: the alias, and its target if that is in the zone too.
 fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: RecordType) -> Answer {
     use hickory_proto::rr::rdata::CNAME;
     let record = Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone())));
@@ -135,7 +135,7 @@ fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: Recor
     }
 }
 
-/// Follows one alias only: a chain of ExternalName Services could be a circle.
+/// Follows one alias only: a chain of ExternalName Services could be a loop.
 fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
     match names::below(domain, name).as_deref() {
         None => Answer::Elsewhere,

@@ -1,4 +1,4 @@
-//! Giving up root concerns the whole process, so this test has one of its own.
+//! Dropping root affects the whole process, so this test has its own.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,4 +1,4 @@
-//! From a Service's name to its targets, from targets to records.
+//! Resolves a Service's name to targets, and targets to records.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use super::names::{dashed, undashed, under};
 use super::{Answer, TTL, View};
 
-/// An address with its name and the ports that it has.
+/// An address with its name and ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub name: Name,
@@ -18,7 +18,7 @@ pub struct Target {
     pub ports: Vec<u16>,
 }
 
-/// What a Service's name leads to.
+/// The result of a lookup.
 pub enum Found {
     Nothing,
     Targets(Vec<Target>),
@@ -30,7 +30,7 @@ pub struct Lookup<'a> {
     pub domain: &'a Name,
 }
 
-/// What stands before the Service's name.
+/// The labels before the Service's name.
 enum Part<'a> {
     Whole,
     Host(&'a str),
@@ -58,7 +58,7 @@ impl<'a> Part<'a> {
 }
 
 impl Lookup<'_> {
-    /// The targets of a Service, or of the part of it that `labels` name.
+    /// Returns the targets of a Service, or of the part of it that `labels` name.
     pub fn service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
         let Some(part) = Part::parse(labels) else { return Found::Nothing };
         let Some(service) = self.view.service(namespace, name) else { return Found::Nothing };
@@ -77,7 +77,8 @@ impl Lookup<'_> {
         } else {
             self.cluster_addresses(&part, &service, name, namespace)
         };
-        // A headless Service without endpoints has a name, but nothing at it; CoreDNS denies it, and so do we.
+        // A headless Service without endpoints has a name without records; CoreDNS responds with NXDOMAIN, and so
+        // does this server.
         if targets.is_empty() { Found::Nothing } else { Found::Targets(targets) }
     }
 
@@ -126,7 +127,7 @@ impl Lookup<'_> {
         targets
     }
 
-    /// Records of one type for some targets.
+    /// Builds records of one type for some targets.
     pub fn answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
         let answers: Vec<Record> = match kind {
             RecordType::A | RecordType::AAAA => {
@@ -148,7 +149,7 @@ impl Lookup<'_> {
         Answer::Records { answers, additional }
     }
 
-    /// A pod's dashed address. The address is not verified: what CoreDNS calls `pods insecure`, kubeadm's default.
+    /// Resolves a pod's dashed address without verifying it: CoreDNS' mode `pods insecure`, kubeadm's default.
     pub fn pod(&self, name: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
         let Some(address) = undashed(dashed).filter(|_| self.view.namespace(namespace)) else {
             return Answer::NxDomain;
@@ -159,7 +160,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// The names that an address has.
+    /// Returns the names of an address, for reverse lookups.
     pub fn names_of(&self, address: IpAddr) -> Vec<Name> {
         if let Some(service) = self.view.service_at(address) {
             let meta = &service.metadata;
@@ -181,7 +182,8 @@ impl Lookup<'_> {
     }
 }
 
-/// Endpoints that names are given for: the ready ones (a Service with `publishNotReadyAddresses` has them all ready).
+/// Yields the ready endpoints, which are the only ones with names (with `publishNotReadyAddresses` all count as
+/// ready).
 fn ready(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
     slice
         .endpoints

@@ -1,10 +1,10 @@
-//! Names: labels below the zone, names of targets.
+//! Helpers for names below the zone and names of targets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hickory_proto::rr::Name;
 
-/// The labels of a name below `domain`, in lower case; nothing when it is not below.
+/// Returns the labels of a name below `domain`, in lower case; None if it is not below.
 pub fn below(domain: &Name, name: &Name) -> Option<Vec<String>> {
     if !domain.zone_of(name) {
         return None;
@@ -13,17 +13,17 @@ pub fn below(domain: &Name, name: &Name) -> Option<Vec<String>> {
     Some(name.iter().take(count).map(|label| String::from_utf8_lossy(label).to_lowercase()).collect())
 }
 
-/// `labels.domain`.
+/// Builds `labels.domain`.
 pub fn under(domain: &Name, labels: &[&str]) -> Option<Name> {
     Name::from_ascii(labels.join(".")).ok()?.append_domain(domain).ok()
 }
 
-/// `10-0-0-1`, or `2001-db8--1`.
+/// Formats `10-0-0-1`, or `2001-db8--1`.
 pub fn dashed(address: IpAddr) -> String {
     address.to_string().replace(['.', ':'], "-")
 }
 
-/// The reverse of `dashed`.
+/// Parses the result of `dashed`.
 pub fn undashed(text: &str) -> Option<IpAddr> {
     let v4 = text.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
     v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6)).ok()
