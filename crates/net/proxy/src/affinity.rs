@@ -1,4 +1,4 @@
-//! Session affinity across a full install: the new table gets the clients that the old one remembered.
+//! Keeps session affinity across a full install: the new table gets the clients of the old one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::model::Family;
 use crate::skeleton::TABLE;
 
-/// What `nft -j list sets` writes, as far as it is used.
+/// The used part of `nft -j list sets`.
 #[derive(Default, Deserialize)]
 struct Listing {
     #[serde(default)]
@@ -26,7 +26,7 @@ struct Set {
     family: String,
     table: String,
     name: String,
-    /// Elements of other tables' sets have other shapes.
+    /// Elements; those of other tables' sets have other shapes.
     #[serde(default)]
     elem: Vec<serde_json::Value>,
 }
@@ -39,7 +39,7 @@ struct Element {
 #[derive(Deserialize)]
 struct Client {
     val: IpAddr,
-    /// Seconds.
+    /// Remaining time in seconds.
     expires: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn restore(listing: &str, wanted: &BTreeSet<(Family, &str)>) -> Strin
         }
         let clients = set.elem.into_iter().filter_map(|element| serde_json::from_value::<Element>(element).ok());
         for Client { val, expires } in clients.map(|element| element.elem).filter(|client| client.expires > 0) {
-            // Writing to a string can't fail.
+            // Writing to a String can't fail.
             let _ =
                 writeln!(commands, "add element {} {TABLE} {} {{ {val} expires {expires}s }}", set.family, set.name);
         }

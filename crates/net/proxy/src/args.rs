@@ -1,4 +1,4 @@
-//! The command line, and the configuration file that it may name. A flag wins over the file.
+//! The command line and the configuration file. A flag overrides the file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::Parser;
 use crate::config::Configuration;
 use crate::run::Settings;
 
-/// Carries connections to Services on to their endpoints, by rules in the kernel.
+/// Implements Services by nftables rules in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "kube-proxy", version, about)]
 pub struct Args {
@@ -20,16 +20,16 @@ pub struct Args {
     /// Configuration file (KubeProxyConfiguration)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to reach the API server
+    /// Kubeconfig with the API server and this process's credentials
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// URL of the API server instead of the kubeconfig's
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
-    /// The node's name [default: the host's]
+    /// Name of the node [default: the host's]
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// Ranges of pods, separated by commas: what comes from there keeps its source
+    /// Ranges of pods, separated by commas: connections from there keep their source address
     #[arg(long, value_name = "CIDR,...")]
     cluster_cidr: Option<String>,
     /// Mode: nftables; for iptables the same rules are installed by nftables
@@ -41,28 +41,28 @@ pub struct Args {
     /// Address of metrics, port 10249 if only an address is given; empty for none [default: 127.0.0.1:10249]
     #[arg(long, value_name = "IP[:PORT]")]
     metrics_bind_address: Option<String>,
-    /// Addresses that node ports answer at: `primary`, or ranges
+    /// Addresses of node ports: `primary`, or ranges
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     nodeport_addresses: Vec<String>,
-    /// Hide all sources behind the node's address
+    /// Masquerade all connections
     #[arg(long)]
     masquerade_all: bool,
-    /// Bit of the packet mark that asks for masquerading [default: 14]
+    /// Bit of the packet mark for masquerading [default: 14]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
     nftables_masquerade_bit: Option<u8>,
-    /// Remove all rules and end
+    /// Remove all rules and exit
     #[arg(long)]
     pub cleanup: bool,
-    /// Check the configuration and that rules can be installed, and end
+    /// Check the configuration and that rules can be installed, and exit
     #[arg(long)]
     pub init_only: bool,
 }
 
 impl Args {
-    /// Returns the path of the kubeconfig, if one is named, and the settings. Logs what the configuration asks for in vain.
+    /// Returns the path of the kubeconfig, if given, and the settings. Logs fields without effect.
     ///
     /// # Errors
-    /// The configuration file can't be read, or it or a flag has a value that can't be used.
+    /// The configuration file can't be read, or it or a flag has an invalid value.
     pub fn settings(self) -> anyhow::Result<(Option<PathBuf>, Settings)> {
         let file = self.config.as_deref().map(Configuration::read).transpose()?.unwrap_or_default();
         let text = |flag: Option<String>, file: String| flag.unwrap_or(file);
@@ -103,7 +103,7 @@ where
         .collect()
 }
 
-/// k3s and older kubeadm files ask for iptables. The rules of nftables do the same for every kind of Service.
+/// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every kind of Service.
 fn check_mode(mode: &str) -> anyhow::Result<()> {
     match mode {
         "" | "nftables" => {}
@@ -115,7 +115,7 @@ fn check_mode(mode: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads an address with or without a port. A flag that is given but empty switches the endpoint off.
+/// Parses an address with or without a port. An empty flag disables the endpoint.
 fn address(flag: Option<String>, file: String, default: ([u8; 4], u16)) -> anyhow::Result<Option<SocketAddr>> {
     let text = match flag {
         Some(flag) if flag.is_empty() => return Ok(None),

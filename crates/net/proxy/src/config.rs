@@ -1,4 +1,5 @@
-//! `KubeProxyConfiguration`. Fields that are not implemented are judged by [`UPSTREAM_FIELDS`]; unknown ones are refused.
+//! `KubeProxyConfiguration`. Fields that are not implemented are checked by [`UPSTREAM_FIELDS`]; unknown ones are
+//! rejected.
 
 mod fields;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use crate::upstream::UPSTREAM_FIELDS;
 
-/// A configuration that can't be used.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file can't be read.
@@ -28,12 +29,12 @@ pub enum Error {
         /// The reason.
         cause: serde_yaml::Error,
     },
-    /// The kind or a value is not one that is known.
+    /// An unknown kind or an invalid value.
     #[error("configuration: {0}")]
     Value(String),
 }
 
-/// The configuration file's content.
+/// The content of the configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
@@ -46,21 +47,21 @@ pub struct Configuration {
     /// Ranges of pods, separated by commas.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
-    /// How to reach the API server.
+    /// Connection to the API server.
     pub client_connection: ClientConnection,
     /// `ip:port` of health checks.
     pub healthz_bind_address: String,
     /// `ip:port` of metrics.
     pub metrics_bind_address: String,
-    /// The node's name.
+    /// Name of the node.
     pub hostname_override: String,
     /// `primary` or ranges.
     pub node_port_addresses: Option<Vec<String>>,
-    /// Settings of this mode.
+    /// Settings of the nftables mode.
     pub nftables: Nftables,
 }
 
-/// How to reach the API server.
+/// Connection to the API server.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
@@ -72,17 +73,17 @@ pub struct ClientConnection {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Nftables {
-    /// Hide all sources.
+    /// Masquerade all connections.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// Bit of the packet mark for masquerading.
     pub masquerade_bit: Option<u8>,
 }
 
 impl Configuration {
-    /// Reads a file. Logs a warning for each field that has no effect.
+    /// Loads a file. Logs a warning for each field without effect.
     ///
     /// # Errors
-    /// The file can't be read, or asks for something that is not offered.
+    /// The file can't be read, or uses a field that is not implemented.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
         let (configuration, warnings) = Self::parse(path, &text)?;
@@ -96,7 +97,7 @@ impl Configuration {
         let invalid = |cause| Error::Parse { path: path.to_owned(), cause };
         let mut tree: Value = serde_yaml::from_str(text).map_err(invalid)?;
         let judged = fields::judge(&mut tree, UPSTREAM_FIELDS);
-        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
+        // Parsed from text, not from the tree: only the text parser names the field of an invalid value.
         let supported = serde_yaml::to_string(&tree).map_err(invalid)?;
         let configuration: Self = serde_yaml::from_str(&supported).map_err(invalid)?;
         configuration.check()?;

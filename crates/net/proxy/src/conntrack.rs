@@ -1,5 +1,5 @@
-//! UDP has no end of a connection that the kernel could see: what connection tracking remembers must be forgotten
-//! when endpoints go, or packets follow it to nowhere.
+//! conntrack cleanup. UDP has no connections whose end the kernel could see, so entries of removed endpoints must be
+//! deleted, or the kernel keeps sending packets to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -7,10 +7,10 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-/// What to forget, as arguments of `conntrack -D`. Pure.
+/// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
-/// Entries that lead to an endpoint that is gone; and where there was no endpoint before, everything, because clients
-/// that kept sending have an entry without translation.
+/// These are entries of removed endpoints. If a port had no endpoint before, these are all of its entries, because
+/// clients that kept sending have an entry without translation.
 #[must_use]
 pub fn stale(
     before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
@@ -44,8 +44,8 @@ fn arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
     out
 }
 
-/// What to forget among all that is remembered (a listing of `conntrack -L -p udp`): entries of a front that do not lead
-/// to one of its targets. Entries that do are left alone, so that a restart of the proxy interrupts nobody. Pure.
+/// Returns the entries to delete from a listing of `conntrack -L -p udp`: entries of a front that do not lead to one
+/// of its targets. Valid entries stay, so that a restart of the proxy interrupts no client. Pure.
 #[must_use]
 pub fn astray(listing: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
     listing.lines().filter_map(|line| astray_entry(line, fronts)).collect()
@@ -77,14 +77,14 @@ fn astray_entry(line: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> 
     })?
 }
 
-/// Everything that is remembered of UDP.
+/// Lists all UDP entries.
 pub async fn remembered() -> String {
     let listing =
         Command::new("conntrack").args(["-L", "-p", "udp"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     listing.await.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Forgets. `conntrack` ends with 1 when there was nothing to forget, which is no failure.
+/// Deletes entries. `conntrack` exits with 1 if there was no such entry, which is no error.
 pub async fn forget(all: Vec<Vec<String>>) {
     for args in all {
         let done = Command::new("conntrack")

@@ -1,8 +1,8 @@
-//! What should be installed, and the commands that lead from what is installed to it.
+//! The desired rules, and the commands that change the installed rules to them.
 //!
 //! Invariant: the work and the commands are proportional to the change, not to the number of Services. Two Services
-//! may claim the same element (an external address, for instance): the first by name has it, and when it goes the other
-//! gets it.
+//! may use the same element (an external address, for instance): the first by name gets it, and when that is deleted
+//! the other does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,13 +13,13 @@ use crate::skeleton::TABLE;
 
 type Key = (Family, &'static str, String);
 
-/// Two transactions: the first changes everything that packets see, the second removes what nothing leads to any more
-/// (the kernel does not count on references that vanish within one transaction).
+/// Two transactions: the first changes the rules that packets pass, the second removes unused chains and sets (the
+/// kernel still counts references that are removed in the same transaction).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commands {
     /// The change.
     pub change: String,
-    /// The removal of chains and sets that are unused now.
+    /// The removal of unused chains and sets.
     pub removal: String,
 }
 
@@ -31,7 +31,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Sets what a Service contributes (nothing when it is gone), and gives the commands for the difference.
+    /// Sets the rules of a Service (an empty fragment if it was deleted); returns the commands for the difference.
     pub fn set(&mut self, service: &str, fragment: Fragment) -> Commands {
         let old = self.fragments.remove(service).unwrap_or_default();
         let mut out = Diff::default();
@@ -51,18 +51,18 @@ impl Desired {
         out.finish()
     }
 
-    /// What a Service contributes now.
+    /// Returns the current rules of a Service.
     #[must_use]
     pub fn fragment(&self, service: &str) -> Option<&Fragment> {
         self.fragments.get(service)
     }
 
-    /// All Services' fragments.
+    /// Yields the rules of all Services.
     pub fn fragments(&self) -> impl Iterator<Item = (&String, &Fragment)> {
         self.fragments.iter()
     }
 
-    /// The commands that install everything into an empty skeleton.
+    /// Returns the commands that install all rules after the base chains.
     #[must_use]
     pub fn install(&self) -> String {
         let mut out = Diff::default();
@@ -79,13 +79,13 @@ impl Desired {
         out.finish().change
     }
 
-    /// Whether some Service has session affinity.
+    /// Returns whether any Service has session affinity.
     #[must_use]
     pub fn has_affinity(&self) -> bool {
         self.fragments.values().flat_map(|fragment| fragment.parts.values()).any(|part| !part.sets.is_empty())
     }
 
-    /// The commands that give the clients of a listing of sets (`nft -j list sets`) back to their endpoints.
+    /// Returns the commands that restore the clients of a listing of sets (`nft -j list sets`).
     #[must_use]
     pub fn keep_affinity(&self, listing: &str) -> String {
         let parts = self.fragments.values().flat_map(|fragment| &fragment.parts);
@@ -120,7 +120,7 @@ impl Desired {
     }
 }
 
-/// Commands by the order in which they must come.
+/// Commands grouped by their required order.
 #[derive(Default)]
 struct Diff {
     declare: String,
@@ -173,7 +173,7 @@ impl Diff {
 }
 
 fn line(to: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to a string can't fail.
+    // Writing to a String can't fail.
     let _ = writeln!(to, "{text}");
 }
 

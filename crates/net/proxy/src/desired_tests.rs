@@ -56,7 +56,7 @@ fn a_contested_address_passes_on_when_its_owner_goes() {
     assert!(gone.change.contains("add element ip kube-proxy service-ips { 192.0.2.9 . tcp . 80"), "{}", gone.change);
 }
 
-/// The whole text is checked by the real nft where it may be used.
+/// The real nft checks the whole text, if this process may use it.
 #[test]
 fn nft_accepts_what_is_generated() {
     if !rustix::process::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! Which endpoints of a Service's port a connection may go to.
+//! Selects the endpoints of a Service's port for a connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,13 +11,13 @@ use crate::model::{Family, ServicePort};
 pub struct Endpoint {
     /// Address and port.
     pub address: SocketAddr,
-    /// Takes new connections.
+    /// Accepts new connections.
     pub ready: bool,
-    /// Could take connections while it ends.
+    /// Accepts connections while it terminates.
     pub serving: bool,
-    /// Is ending.
+    /// Terminating.
     pub terminating: bool,
-    /// Is on this node.
+    /// On this node.
     pub local: bool,
     /// Nodes that should prefer it.
     pub for_nodes: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub for_zones: Vec<String>,
 }
 
-/// The endpoints of a port, of one family, in a stable order and each once.
+/// Returns the endpoints of a port, of one family, sorted and without duplicates.
 #[must_use]
 pub fn endpoints(
     port: &ServicePort,
@@ -42,14 +42,14 @@ pub fn endpoints(
             found.extend(slice.endpoints.iter().flatten().filter_map(|endpoint| read(endpoint, number, node)));
         }
     }
-    // Two slices may have the same address: an endpoint moves from one to the other, or a new pod has the address of one that
-    // is ending. The entry that takes connections is the one to keep.
+    // Two slices may have the same address: an endpoint moves from one to the other, or a new pod gets the address of
+    // one that terminates. Keep the entry that accepts connections.
     found.sort_by(|a, b| preference(a).cmp(&preference(b)).then_with(|| a.cmp(b)));
     found.dedup_by_key(|endpoint| endpoint.address);
     found
 }
 
-/// The order of endpoints, of which the first with an address stays.
+/// Returns the sort key; the first endpoint with an address is kept.
 fn preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
     (endpoint.address, endpoint.terminating, !endpoint.ready, !endpoint.serving)
 }
@@ -86,7 +86,7 @@ fn read(endpoint: &k8s_openapi::api::discovery::v1::Endpoint, port: u16, node: &
     })
 }
 
-/// Those that take connections: the ready ones, or while there are none the ones that end but still serve.
+/// Returns the ready endpoints; if there are none, those that terminate but still serve.
 fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
     let ready: Vec<_> = all.clone().filter(|endpoint| endpoint.ready).collect();
     if !ready.is_empty() {
@@ -95,7 +95,7 @@ fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoi
     all.filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
 }
 
-/// The endpoints for a policy: those of this node only, or all with topology hints honoured.
+/// Returns the endpoints for a policy: those of this node only, or all, filtered by topology hints.
 #[must_use]
 pub fn choose<'a>(all: &'a [Endpoint], local_only: bool, node: &str, zone: Option<&str>) -> Vec<&'a Endpoint> {
     if local_only {
@@ -105,7 +105,7 @@ pub fn choose<'a>(all: &'a [Endpoint], local_only: bool, node: &str, zone: Optio
     by_hints(&everywhere, node, zone).unwrap_or(everywhere)
 }
 
-/// Hints count only if every endpoint has them and one of them is for here.
+/// Filters by hints; None unless every endpoint has hints and one of them matches this node.
 fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<Vec<&'a Endpoint>> {
     let pick = |hints: fn(&Endpoint) -> &Vec<String>, here: &str| {
         let complete = all.iter().all(|endpoint| endpoint.ready && !hints(endpoint).is_empty());

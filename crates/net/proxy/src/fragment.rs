@@ -1,9 +1,9 @@
 //! The rules of one Service. Pure: the same Service, slices and node always give the same text.
 //!
-//! A port has a `service` chain that picks any endpoint of the cluster (traffic policy Cluster), a `local` chain that picks one
-//! of this node (policy Local), an `external` chain for connections to its node port, external and load balancer's addresses,
-//! a `firewall` chain where sources are restricted, and an `endpoint` chain for each endpoint. The maps of the skeleton lead
-//! into them.
+//! A port has a `service` chain that picks any endpoint of the cluster (traffic policy Cluster), a `local` chain that
+//! picks one of this node (policy Local), an `external` chain for connections to its node port, external and load
+//! balancer's addresses, a `firewall` chain if sources are restricted, and an `endpoint` chain for each endpoint. The
+//! maps of the base chains lead to them.
 
 mod build;
 mod chains;
@@ -21,25 +21,25 @@ use crate::model::{Family, service_ports};
 
 use build::Build;
 
-/// What one Service contributes to one family's table.
+/// The rules of one Service in one family's table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
     /// Sets, with their declaration.
     pub sets: BTreeMap<String, String>,
     /// Chains, with their rules.
     pub chains: BTreeMap<String, Vec<String>>,
-    /// Elements of the skeleton's sets and maps: key to verdict (empty in sets).
+    /// Elements of the shared sets and maps: key to verdict (empty in sets).
     pub elements: BTreeMap<(&'static str, String), String>,
 }
 
-/// What one Service contributes.
+/// The rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fragment {
     /// For each family.
     pub parts: BTreeMap<Family, Part>,
-    /// Addresses and ports at which UDP packets arrive, and where they may go, for connection tracking.
+    /// Addresses and ports that receive UDP packets, with their targets, for conntrack cleanup.
     pub udp: BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-    /// The health check port and how many endpoints are on this node.
+    /// The health check port and the number of endpoints on this node.
     pub health: Option<(u16, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! HTTP: the proxy's own health and its metrics.
+//! HTTP endpoints: the proxy's health and its metrics.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 
-/// What the health endpoint tells.
+/// State of the health endpoint.
 #[derive(Debug, Default)]
 pub struct Health {
     synced: AtomicBool,
@@ -22,35 +22,37 @@ pub struct Health {
 }
 
 impl Health {
-    /// The rules are as they should be.
+    /// Records that the rules are up to date.
     pub fn good(&self) {
         self.updated.store(jiff::Timestamp::now().as_second(), Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
         self.synced.store(true, Ordering::Relaxed);
     }
 
-    /// A transaction failed.
+    /// Records a failed transaction.
     pub fn bad(&self) {
         self.failing.store(true, Ordering::Relaxed);
     }
 
-    /// Sets whether the node may get connections of load balancers.
+    /// Sets whether the node may receive connections of load balancers.
     pub fn set_eligible(&self, eligible: bool) {
         self.removed.store(!eligible, Ordering::Relaxed);
     }
 
-    /// Whether the rules are as they should be.
+    /// Returns whether the rules are up to date.
     pub fn is_healthy(&self) -> bool {
         self.synced.load(Ordering::Relaxed) && !self.failing.load(Ordering::Relaxed)
     }
 
-    /// `/healthz` is what load balancers ask; `/livez`, which decides on a restart, leaves the node's state out.
+    /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart, ignores the node's
+    /// state.
     fn answer(&self, for_balancers: bool) -> Response<Full<Bytes>> {
         let eligible = !self.removed.load(Ordering::Relaxed);
         let healthy = self.is_healthy() && (eligible || !for_balancers);
         let time = |seconds| jiff::Timestamp::from_second(seconds).map(|t| t.to_string()).unwrap_or_default();
         let now = jiff::Timestamp::now();
-        // As upstream: load balancers take the time of a healthy proxy as that of its last look, not of the last change.
+        // As upstream: for load balancers the timestamp of a healthy proxy is the current time, not that of the last
+        // change.
         let updated = if for_balancers && healthy { now.as_second() } else { self.updated.load(Ordering::Relaxed) };
         let mut body = serde_json::json!({ "lastUpdated": time(updated), "currentTime": now.to_string() });
         if for_balancers {
@@ -60,7 +62,7 @@ impl Health {
     }
 }
 
-/// A JSON document.
+/// Builds a JSON response.
 pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! A port for each Service with `healthCheckNodePort`, where load balancers ask whether this node has endpoints of it.
+//! One port for each Service with `healthCheckNodePort`, on which load balancers check for endpoints on this node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,12 +27,12 @@ pub struct Checks {
     tasks: Tasks,
     health: Arc<Health>,
     open: BTreeMap<u16, Checked>,
-    /// Services whose port was in use, with the port and the number of local endpoints.
+    /// Services whose port is in use by another process, with the port and the number of local endpoints.
     waiting: BTreeMap<String, (u16, usize)>,
 }
 
 impl Checks {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new(tasks: Tasks, health: Arc<Health>) -> Self {
         Self { tasks, health, open: BTreeMap::new(), waiting: BTreeMap::new() }
     }
@@ -55,7 +55,7 @@ impl Checks {
         }
     }
 
-    /// Tries the ports again that were in use.
+    /// Retries the ports that were in use.
     pub async fn retry(&mut self) {
         for (service, (port, local)) in std::mem::take(&mut self.waiting) {
             self.open_port(&service, port, local).await;
@@ -84,7 +84,7 @@ impl Checks {
     }
 }
 
-/// Both families, or IPv4 where the kernel has no IPv6.
+/// Listens on both families, or on IPv4 if the kernel has no IPv6.
 async fn listen(port: u16) -> Result<TcpListener, base_serve::ListenError> {
     match base_serve::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Err(base_serve::ListenError::Other { .. }) => {

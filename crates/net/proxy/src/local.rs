@@ -1,4 +1,4 @@
-//! What the rules take from the node.
+//! Properties of the node that affect the rules.
 
 use std::net::IpAddr;
 
@@ -6,33 +6,33 @@ use ipnet::IpNet;
 
 use crate::model::Family;
 
-/// The node that the rules are for.
+/// This node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its zone.
+    /// Zone of the node.
     pub zone: Option<String>,
-    /// Families that the kernel has.
+    /// Address families of the kernel.
     pub families: Vec<Family>,
-    /// Addresses of pods: what comes from there keeps its source.
+    /// Ranges of pods: connections from there keep their source.
     pub pod_ranges: Vec<IpNet>,
-    /// Hide all sources.
+    /// Masquerade all connections.
     pub masquerade_all: bool,
-    /// Addresses that node ports answer at.
+    /// Addresses of node ports.
     pub node_port_addresses: Vec<IpAddr>,
 }
 
 impl Node {
-    /// The pods' range of a family.
+    /// Returns the pods' range of a family.
     #[must_use]
     pub fn pods(&self, family: Family) -> Option<IpNet> {
         self.pod_ranges.iter().copied().find(|range| Family::of(range.addr()) == family)
     }
 }
 
-/// Addresses that node ports answer at. Loopback never does: a connection from outside the node could be
-/// forged there, and masquerading would need `route_localnet`.
+/// Returns the addresses of node ports. Loopback is excluded: a connection from outside the node could be forged
+/// there, and masquerading would need `route_localnet`.
 #[must_use]
 pub fn node_port_addresses(ranges: &[String], node_addresses: &[IpAddr]) -> Vec<IpAddr> {
     let primary = ranges.is_empty() || ranges.iter().any(|range| range == "primary");

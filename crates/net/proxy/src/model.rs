@@ -1,11 +1,11 @@
-//! What the proxy takes from a Service: one entry a port, with everything the rules depend on.
+//! The proxy's view of a Service: one entry per port, with everything the rules depend on.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 
-/// Address family: each has a table of its own.
+/// Address family; each has its own table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -15,13 +15,13 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// nft's word for it, as a table's family and as a selector of header fields.
+    /// Returns nft's name of the family, for tables and header fields.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Family {
         }
     }
 
-    /// nft's type of its addresses.
+    /// Returns nft's address type.
     #[must_use]
     pub fn address_type(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Protocol {
         }
     }
 
-    /// nft's word for it.
+    /// Returns nft's name of the protocol.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -77,41 +77,41 @@ impl Protocol {
 pub struct ServicePort {
     /// `namespace/name`.
     pub service: String,
-    /// The port's name; empty for the only one.
+    /// Name of the port; may be empty if it is the only one.
     pub name: String,
-    /// Its protocol.
+    /// Protocol.
     pub protocol: Protocol,
-    /// The cluster addresses.
+    /// Cluster IPs.
     pub cluster_ips: Vec<IpAddr>,
-    /// The port at the cluster, external and load balancer's addresses.
+    /// Port of the cluster, external and load balancer's addresses.
     pub port: u16,
-    /// The port at the node's addresses; 0 for none.
+    /// Node port; 0 for none.
     pub node_port: u16,
-    /// Addresses that somebody else routes to the nodes.
+    /// External addresses, routed to the nodes by the network.
     pub external_ips: Vec<IpAddr>,
-    /// The load balancer's addresses.
+    /// Addresses of the load balancer.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may use the load balancer's addresses; empty for everybody.
+    /// Sources allowed at the load balancer's addresses; empty for all.
     pub source_ranges: Vec<IpNet>,
-    /// Seconds for which a client stays with an endpoint.
+    /// Session affinity timeout in seconds.
     pub affinity: Option<u32>,
-    /// Connections from inside stay on the node.
+    /// Traffic policy of internal connections is Local.
     pub internal_local: bool,
-    /// Connections from outside stay on the node and keep their source.
+    /// Traffic policy of external connections is Local: they stay on the node and keep their source.
     pub external_local: bool,
-    /// Where load balancers ask whether this node has endpoints; 0 for nowhere.
+    /// Health check port for load balancers; 0 for none.
     pub health_check_node_port: u16,
 }
 
 impl ServicePort {
-    /// How it is called in rules and messages.
+    /// Returns the name in rules and messages.
     #[must_use]
     pub fn readable(&self) -> String {
         format!("{}/{}/{}", self.service, self.protocol.word(), self.name)
     }
 }
 
-/// The ports of a Service that the proxy serves. Headless and ExternalName Services have none.
+/// Returns the ports of a Service. Headless and ExternalName Services have none.
 #[must_use]
 pub fn service_ports(service: &Service) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };

@@ -1,12 +1,12 @@
-//! Names of chains and sets. They hold a digest, so that they stay unique where the readable part is cut.
+//! Names of chains and sets. They contain a digest, so that they are unique even if the readable part is truncated.
 
 use sha2::{Digest, Sha256};
 
-/// nft allows 128 bytes; a margin is left for prefixes.
+/// Maximum length of a name in bytes: nft allows 128, and a margin is left for prefixes.
 const LONGEST: usize = 110;
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// `KIND-DIGEST-READABLE`.
+/// Builds `KIND-DIGEST-READABLE`.
 pub fn chain(kind: &str, readable: &str) -> String {
     let digest = Sha256::digest(readable.as_bytes());
     let short: String = digest.iter().take(8).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect();

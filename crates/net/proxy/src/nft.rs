@@ -1,4 +1,4 @@
-//! Handing transactions to the kernel by way of `nft`.
+//! Applies transactions to the kernel through the program `nft`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use tokio::process::Command;
 use crate::model::Family;
 use crate::skeleton::TABLE;
 
-/// Why a transaction was not applied.
+/// The reason why a transaction was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `nft` could not be called.
+    /// `nft` could not be started.
     #[error("nft can't be run: {0}; install nftables")]
     Run(#[from] std::io::Error),
-    /// The kernel or `nft` refused; nothing of the transaction took effect.
+    /// The kernel or `nft` rejected the transaction; no part of it took effect.
     #[error("nft refused a transaction: {0}")]
     Refused(String),
-    /// `nft` did not end in time and was killed.
+    /// `nft` exceeded the deadline and was killed.
     #[error("nft did not end within {} s", DEADLINE.as_secs())]
     Late,
 }
 
-/// Time for one call of `nft`. A transaction of 10 000 Services takes a few seconds.
+/// Timeout of one call of `nft`. A transaction of 10 000 Services takes a few seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Whether `nft` is there and the kernel lets this process use it.
+/// Checks that `nft` is installed and this process may use it.
 pub async fn check() -> Result<(), Error> {
     let output = Command::new("nft").args(["list", "tables"]).stdin(Stdio::null()).kill_on_drop(true).output().await?;
     match output.status.success() {
@@ -50,7 +50,7 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
     let mut stdin = child.stdin.take();
     let feed = async {
         if let Some(stdin) = stdin.as_mut() {
-            // nft that gave up early says why on its standard error.
+            // If nft exits early, its standard error has the reason.
             let _ = stdin.write_all(commands.as_bytes()).await;
         }
         drop(stdin);
@@ -63,7 +63,7 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
     Err(Error::Refused(first_lines(&output.stderr)))
 }
 
-/// Whether the tables are there with their hooks. If `nft` can't be asked, they count as installed.
+/// Returns whether the tables exist with their hooks. If `nft` fails, they count as installed.
 pub async fn installed(families: &[Family]) -> bool {
     for family in families {
         let words = ["list", "chain", family.word(), TABLE, "nat-prerouting"];
@@ -95,7 +95,7 @@ fn first_lines(output: &[u8]) -> String {
     String::from_utf8_lossy(output).lines().take(5).collect::<Vec<_>>().join("; ")
 }
 
-/// Removes everything that the proxy ever installed.
+/// Removes all tables that the proxy installed.
 pub async fn cleanup() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
         let word = family.word();

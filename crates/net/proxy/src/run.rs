@@ -1,6 +1,6 @@
-//! Puts the proxy together: informers note which Services changed, and [`Proxy`] applies the difference.
+//! Assembles the proxy: informers record changed Services, and [`Proxy`] applies the difference.
 //!
-//! Nothing is applied before both informers have the whole state, so that a restart never takes Services away.
+//! No rule is applied before both informers have synced, so that a restart never removes rules of Services.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,29 +26,29 @@ use crate::nft;
 use crate::sync::Proxy;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Those that other proxies, or nobody, should serve.
+/// Excludes Services that another proxy, or none, serves.
 const NOT_OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 
-/// What the proxy is told.
+/// The proxy's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The node's name.
+    /// Name of the node.
     pub node_name: String,
     /// Ranges of pods.
     pub pod_ranges: Vec<IpNet>,
-    /// Hide all sources.
+    /// Masquerade all connections.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
-    /// `primary`, ranges, or nothing for the default.
+    /// `primary`, ranges, or empty for the default.
     pub node_port_addresses: Vec<String>,
-    /// Where to serve health checks.
+    /// Listen address of health checks.
     pub healthz: Option<SocketAddr>,
-    /// Where to serve metrics.
+    /// Listen address of metrics.
     pub metrics: Option<SocketAddr>,
 }
 
-/// What changed since the last sync.
+/// Changes since the last sync.
 #[derive(Default)]
 pub(crate) struct Dirty {
     pub(crate) services: Mutex<BTreeSet<String>>,
@@ -92,7 +92,7 @@ impl Figures {
     }
 }
 
-/// Runs until the group is told to stop. The rules stay.
+/// Runs until shutdown. The rules stay.
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     nft::check().await.context("rules can't be installed")?;
     let health = Arc::new(Health::default());
@@ -148,7 +148,7 @@ fn informers(client: &Client, settings: &Settings, dirty: &Arc<Dirty>, tasks: &T
     (services, slices, nodes)
 }
 
-/// The key of an object in its store.
+/// Returns the key of an object in its store.
 pub(crate) fn key(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> String {
     format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }

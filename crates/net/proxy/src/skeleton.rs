@@ -1,34 +1,34 @@
-//! The part of the table that does not depend on any Service: hooks, maps, and the chains that they run through.
+//! The base chains: the part of the table that does not depend on any Service (hooks, maps, and their chains).
 
 use std::net::IpAddr;
 
 use crate::model::Family;
 
-/// The table, in each family.
+/// Name of the table in each family.
 pub const TABLE: &str = "kube-proxy";
-/// Set of all cluster addresses.
+/// Set of all cluster IPs.
 pub const CLUSTER_IPS: &str = "cluster-ips";
-/// Set of the addresses that node ports answer at.
+/// Set of the addresses of node ports.
 pub const NODE_PORT_IPS: &str = "nodeport-ips";
 /// Map from address, protocol and port to a Service.
 pub const SERVICE_IPS: &str = "service-ips";
 /// Map from protocol and node port to a Service.
 pub const SERVICE_NODE_PORTS: &str = "service-nodeports";
-/// Map of those that have no endpoint.
+/// Map of Services without endpoints.
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
-/// Map of node ports that have no endpoint.
+/// Map of node ports without endpoints.
 pub const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
 /// Map of addresses with restricted sources.
 pub const FIREWALL_IPS: &str = "firewall-ips";
 /// Chain that marks a connection for masquerading.
 pub const MARK: &str = "mark-for-masquerade";
-/// Chain that refuses.
+/// Chain that rejects a connection.
 pub const REJECT: &str = "reject-chain";
 
-/// Closes CVE-2020-8558: where `route_localnet` is set (the portmap plugin does, for host ports), the kernel delivers packets
-/// for 127.0.0.0/8 from pods and neighbours to the node's local services. A loopback address on the wire is never legitimate.
-/// The hook runs before the translation of replies is undone, so translated connections of local clients are not affected.
-/// The kernel itself drops ::1 on the wire.
+/// Closes CVE-2020-8558: where `route_localnet` is set (the portmap plugin does, for host ports), the kernel delivers
+/// packets for 127.0.0.0/8 from pods and neighbours to the node's local services. A loopback address on the wire is
+/// never legitimate. The hook runs before the translation of replies is reverted, so translated connections of local
+/// clients are not affected. The kernel itself drops ::1 on the wire.
 const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
     type filter hook prerouting priority raw; policy accept;
     iifname != "lo" ip daddr 127.0.0.0/8 drop;
@@ -36,16 +36,16 @@ const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
   }
 "#;
 
-/// What the skeleton depends on.
+/// Options of the base chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skeleton {
-    /// The bit of the packet mark that asks for masquerading.
+    /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
-    /// Addresses that node ports answer at.
+    /// Addresses of node ports.
     pub node_port_addresses: Vec<IpAddr>,
 }
 
-/// Commands that replace a family's table by an empty one, within a transaction.
+/// Returns commands that replace a family's table by one with base chains only, within a transaction.
 #[must_use]
 pub fn skeleton(family: Family, options: &Skeleton) -> String {
     let word = family.word();

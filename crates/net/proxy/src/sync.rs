@@ -1,4 +1,4 @@
-//! The loop: rules of the Services that changed are computed anew, and the difference is applied.
+//! The sync loop: recomputes the rules of changed Services and applies the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,10 +20,10 @@ use crate::nft;
 use crate::run::{Dirty, Figures, Settings, key};
 use crate::skeleton::{Skeleton, skeleton};
 
-/// Changes that come within this time are applied together.
+/// Changes within this time are applied together.
 const GATHER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_secs(1);
-/// While nothing changes: how often it is checked that the rules are still there. Upstream's default sync period.
+/// Interval at which the installed rules are checked while nothing changes: upstream's default sync period.
 const REVIEW: Duration = Duration::from_secs(30);
 
 /// The state of the loop.
@@ -40,7 +40,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Applies changes as they come, until the future is dropped.
+    /// Applies changes until the future is dropped.
     pub(crate) async fn follow(&mut self, dirty: &Dirty) {
         let mut whole = true;
         let mut removal = String::new();
@@ -76,7 +76,7 @@ impl Proxy {
         }
     }
 
-    /// Returns when there are changes, or with true when everything has to be installed anew.
+    /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &Dirty) -> bool {
         loop {
             match tokio::time::timeout(REVIEW, dirty.wake.notified()).await {
@@ -119,7 +119,7 @@ impl Proxy {
         fragment(&service, &self.slices.by_index("service", key), &self.node)
     }
 
-    /// Everything anew, in one transaction: packets see the old rules or the new ones. Clients stay with their endpoints.
+    /// Installs everything in one transaction: packets see the old rules or the new ones. Session affinity is kept.
     async fn install(&mut self) -> Result<(), nft::Error> {
         let mut desired = Desired::default();
         let mut fronts = BTreeMap::new();
@@ -154,7 +154,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Only what changed. What is not used any more goes in a second transaction, with the next one if that fails.
+    /// Applies the changed Services only. Unused chains are removed in a second transaction; if that fails, with the
+    /// next one.
     async fn update(&mut self, keys: &BTreeSet<String>, removal: &mut String) -> Result<(), nft::Error> {
         let mut change = String::new();
         let mut stale = Vec::new();
@@ -189,14 +190,14 @@ impl Proxy {
     }
 }
 
-/// Whether load balancers may send connections to the node: not when it is about to be removed.
+/// Returns whether load balancers may send connections to the node: false if it is about to be removed.
 fn is_eligible(node: &NodeObject) -> bool {
     const REMOVAL: &str = "ToBeDeletedByClusterAutoscaler";
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && taints.iter().all(|taint| taint.key != REMOVAL)
 }
 
-/// The families that the kernel has.
+/// Returns the address families of the kernel.
 fn families() -> Vec<Family> {
     let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
     if v6 { vec![Family::V4, Family::V6] } else { vec![Family::V4] }

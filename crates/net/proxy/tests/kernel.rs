@@ -1,6 +1,6 @@
-//! The generated rules in a real kernel: a node and two pods in network namespaces of their own.
+//! Tests the generated rules in a real kernel: a node and two pods, each in a network namespace.
 //!
-//! Skipped, with the reason printed, where namespaces or nftables are not to be had.
+//! Skipped, with the reason printed, if namespaces or nftables are not available.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -14,7 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use net_proxy::{Desired, Family, Fragment, Node, Skeleton, fragment, skeleton};
 use serde_json::{Value, json};
 
-/// A node with a bridge, and pods behind it; everything goes with the value.
+/// A node with a bridge and pods behind it; dropping it removes everything.
 struct World {
     tag: String,
     servers: Vec<Child>,
@@ -52,7 +52,7 @@ impl World {
         format!("{}-{what}", self.tag)
     }
 
-    /// A pod that serves its name over HTTP on port 8080.
+    /// Adds a pod that serves its name over HTTP on port 8080.
     fn pod(&mut self, name: &str, address: &str) -> Result<(), String> {
         let (node, pod) = (self.name("node"), self.name(name));
         sh(&format!(
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// An HTTP server in a namespace that answers with the namespace's name.
+    /// Starts an HTTP server in a namespace; it responds with the namespace's name.
     fn server(&mut self, name: &str, port: u16) {
         let script = format!("d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p {port} -h $d");
         let server = Command::new("ip")
@@ -92,7 +92,7 @@ impl World {
         assert!(output.status.success(), "{}\n{commands}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The different answers to several requests, made in one of the namespaces.
+    /// Returns the distinct responses to several requests from one of the namespaces.
     fn ask(&self, from: &str, url: &str) -> Result<Vec<String>, String> {
         let from = self.name(from);
         let script = format!(
@@ -121,7 +121,7 @@ fn rules(more: &Value, backends: &[&str]) -> Fragment {
     rules_at(more, backends, "n1")
 }
 
-/// The rules on node n1 of a Service with its endpoints on some node.
+/// Returns the rules on node n1 of a Service with its endpoints on some node.
 fn rules_at(more: &Value, backends: &[&str], of: &str) -> Fragment {
     let mut spec =
         json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
@@ -191,7 +191,7 @@ fn connections_reach_endpoints_and_follow_changes() {
     assert!(!left.contains("ns/web"), "{left}");
 }
 
-/// A restart of the proxy installs the whole table anew.
+/// A restart of the proxy installs the whole table again.
 #[test]
 fn full_install_keeps_session_affinity() {
     let Some(world) = world() else { return };

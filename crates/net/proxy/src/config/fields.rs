@@ -1,17 +1,17 @@
-//! Judging the fields of a configuration that are not implemented.
+//! Checks the fields of a configuration that are not implemented.
 
 use base_cli::{Unsupported, Verdict};
 use serde_json::Value;
 
-/// Warnings for fields without effect, and refusals of the others.
+/// Warnings about fields without effect, and rejections of the others.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) warnings: Vec<String>,
     pub(super) refusals: Vec<String>,
 }
 
-/// Takes the fields of `rows` out of a configuration and judges their values. A zero value counts as absent, as for Go:
-/// kubeadm writes every field.
+/// Removes the fields of `rows` from a configuration and checks their values. A zero value counts as absent, as in
+/// Go: kubeadm writes every field.
 pub(super) fn judge(config: &mut Value, rows: &[Unsupported]) -> Judged {
     let mut judged = Judged::default();
     for row in rows {
@@ -45,7 +45,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Removes nulls, and sections of which nothing is left.
+/// Removes nulls and empty sections.
 fn drop_empty(config: &mut Value) {
     let Some(fields) = config.as_object_mut() else { return };
     fields.values_mut().for_each(drop_empty);

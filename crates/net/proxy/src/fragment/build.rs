@@ -1,4 +1,4 @@
-//! One port of a Service in one family: the elements of the skeleton's maps that lead to its chains.
+//! One port of a Service in one family: the elements of the shared maps that lead to its chains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,16 @@ use crate::skeleton::{
     CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS, SERVICE_NODE_PORTS,
 };
 
-/// Where UDP packets arrive, and the endpoints that they may go to.
+/// Addresses that receive UDP packets, with their targets.
 type UdpTargets = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
 
 /// Names of the chains that pick an endpoint.
 pub(super) struct Chains {
-    /// Of the whole cluster.
+    /// Endpoints of the whole cluster.
     pub(super) service: String,
-    /// Of this node.
+    /// Endpoints of this node.
     pub(super) local: String,
-    /// For connections from outside; leads to one of the others.
+    /// Connections from outside; leads to one of the others.
     pub(super) external: String,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns the port's contribution, and its UDP targets.
+    /// Returns the port's rules and its UDP targets.
     pub(super) fn finish(mut self) -> (Part, UdpTargets) {
         let cluster_ips = self.addresses(&self.port.cluster_ips);
         let balancer = self.addresses(&self.port.load_balancer_ips);
@@ -83,7 +83,7 @@ impl<'a> Build<'a> {
         if local_only { &self.here } else { &self.everywhere }
     }
 
-    /// The chain of a traffic policy.
+    /// Returns the chain of a traffic policy.
     pub(super) fn policy_chain(&self, local_only: bool) -> &str {
         if local_only { &self.chains.local } else { &self.chains.service }
     }
@@ -92,8 +92,8 @@ impl<'a> Build<'a> {
         all.iter().copied().filter(|ip| Family::of(*ip) == self.family).collect()
     }
 
-    /// The verdict for a connection that finds no endpoint: it is refused if there is none at all, and dropped if only the
-    /// policy hides them.
+    /// Returns the verdict for a connection without an endpoint: reject if there is none at all, drop if only the
+    /// policy excludes them.
     fn without_endpoints(&self) -> String {
         if self.everywhere.is_empty() { format!("goto {REJECT}") } else { "drop".to_owned() }
     }
@@ -123,8 +123,9 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// With the policy Local and endpoints on other nodes only, a key is in both maps: the external chain takes connections
-    /// of this node and its pods to those endpoints, and the other map drops the rest, which is not translated.
+    /// Adds the elements of an external address. With the policy Local and endpoints on other nodes only, a key is in
+    /// both maps: the external chain sends connections of this node and its pods to those endpoints, and the other
+    /// map drops the rest, which is not translated.
     fn lead_external(&mut self, services: &'static str, no_endpoints: &'static str, key: String) {
         if !self.everywhere.is_empty() {
             self.part.elements.insert((services, key.clone()), format!("goto {}", self.chains.external));
@@ -138,7 +139,8 @@ impl<'a> Build<'a> {
         format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port)
     }
 
-    /// Endpoints that some connection from outside, or of this node and its pods to an outside address, may reach.
+    /// Returns the endpoints reachable by any connection from outside, or by this node and its pods through an
+    /// outside address.
     fn external_targets(&self) -> BTreeSet<IpAddr> {
         let mut all = addresses(&self.everywhere);
         if self.port.external_local {

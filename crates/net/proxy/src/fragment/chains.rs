@@ -10,8 +10,8 @@ use crate::names;
 use crate::skeleton::{FIREWALL_IPS, MARK};
 
 impl Build<'_> {
-    /// The chains that pick an endpoint, and those of the endpoints. External connections need all endpoints even with the
-    /// policy Local, for those of this node and its pods.
+    /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need all endpoints
+    /// even with the policy Local, for connections of this node and its pods.
     pub(super) fn policy_chains(&mut self, external: bool, cluster_ips: &[IpAddr]) {
         let uses_all = !self.port.internal_local || external;
         let uses_local = self.port.internal_local || (self.port.external_local && external);
@@ -32,7 +32,7 @@ impl Build<'_> {
         }
     }
 
-    /// Rules for connections to the cluster addresses that don't come from a pod.
+    /// Returns rules that masquerade connections to the cluster IPs from sources other than pods.
     fn masquerade_foreign_sources(&self, cluster_ips: &[IpAddr]) -> Vec<String> {
         let word = self.family.word();
         let (protocol, port) = (self.port.protocol.word(), self.port.port);
@@ -53,7 +53,7 @@ impl Build<'_> {
         let service = &self.chains.service;
         let mut rules = Vec::new();
         if self.port.external_local {
-            // Connections of the node's pods and of the node itself are internal: they may go everywhere.
+            // Connections of the node and its pods are internal: all endpoints are allowed.
             if let Some(pods) = self.node.pods(self.family) {
                 rules.push(format!("{word} saddr {pods} goto {service}"));
             }
@@ -69,7 +69,7 @@ impl Build<'_> {
         self.part.chains.insert(self.chains.external.clone(), rules);
     }
 
-    /// Rules that pick one of the endpoints: the one the client is bound to, else any.
+    /// Returns rules that pick one of the endpoints: by session affinity, else at random.
     fn spread(&self, targets: &[&Endpoint]) -> Vec<String> {
         let word = self.family.word();
         let mut rules = Vec::new();
@@ -95,7 +95,7 @@ impl Build<'_> {
         names::chain(kind, &format!("{}__{address}/{}", self.port.readable(), endpoint.address.port()))
     }
 
-    /// The set of an endpoint's clients; another timeout makes another set.
+    /// Returns the set of an endpoint's clients; another timeout makes another set.
     fn affinity_set(&self, endpoint: &Endpoint, seconds: u32) -> String {
         self.name(&format!("affinity{seconds}"), endpoint)
     }
@@ -103,7 +103,7 @@ impl Build<'_> {
     fn endpoint_chain(&mut self, endpoint: &Endpoint) {
         let word = self.family.word();
         let name = self.name("endpoint", endpoint);
-        // A pod that reaches itself must see another source, or its answer never leaves it.
+        // Hairpin: a pod that reaches itself must see another source, or its reply never leaves it.
         let mut rules = vec![format!("{word} saddr {} jump {MARK}", endpoint.address.ip())];
         if let Some(seconds) = self.port.affinity {
             let set = self.affinity_set(endpoint, seconds);

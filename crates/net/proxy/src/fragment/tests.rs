@@ -91,7 +91,7 @@ fn far() -> Value {
     json!([{ "addresses": ["10.244.1.6"], "nodeName": "n2", "conditions": { "ready": true } }])
 }
 
-/// The policy Local is about connections from outside: the node and its pods reach endpoints on other nodes.
+/// The policy Local applies to connections from outside: the node and its pods reach endpoints on other nodes.
 #[test]
 fn local_connections_to_outside_addresses_reach_endpoints_on_other_nodes() {
     let spec = json!({
