@@ -1,8 +1,8 @@
-//! The objects that a cluster of this tool needs besides what the API server creates: rights of its own identities, and
-//! the usual `kube-dns` Service.
+//! Objects that a cluster of this tool needs in addition to those of the API server: permissions of its own
+//! identities, and the usual `kube-dns` Service.
 //!
-//! The DNS server runs as a process on the node, so an EndpointSlice of ours leads to it. The Service has the usual selector
-//! too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns` serves beside it.
+//! The DNS server runs as a process on the node, so a static EndpointSlice points to it. The Service has the usual
+//! selector too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns` can serve beside it.
 
 use client::{Client, Object};
 use k8s_openapi::api::core::v1::Service;
@@ -26,8 +26,8 @@ pub async fn apply(client: &Client, settings: &Settings) -> Result<()> {
     ensure(client.namespaced::<EndpointSlice>(NAMESPACE), &slice(settings)).await
 }
 
-/// Changes what differs in the object that is there, or creates it. (Not the other way round: creating a Service with an
-/// address that is taken fails for that reason, whoever took it.)
+/// Patches the object if it differs, or creates it. (Not the other way round: creating a Service with an allocated
+/// address fails for that reason, even if the Service itself has it.)
 async fn ensure<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
     let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let failed = |cause| Error::Api { what: format!("{} {name}", api.resource().kind), cause };
@@ -53,8 +53,8 @@ fn cluster_role() -> Value {
     })
 }
 
-/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the binding to whoever issues
-/// the certificate.
+/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the binding to the
+/// issuer of the certificate.
 fn kubelet_client_binding() -> Value {
     binding("ironclad:apiserver-kubelet-client", "system:kubelet-api-admin", operator_pki::KUBELET_CLIENT)
 }

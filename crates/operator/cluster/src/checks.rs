@@ -1,4 +1,4 @@
-//! What must hold before anything is started. Each failed check is one sentence with its remedy.
+//! Checks before anything is started. Each failed check is one sentence with its remedy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::process::Record;
 use crate::settings::{Runtime, Settings};
 
-/// Programs that a real node needs, with the Debian package that has each.
+/// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
     ("nft", "nftables"),
     ("conntrack", "conntrack"),
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 const BINARIES: [&str; 7] =
     ["kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "cluster-dns"];
 
-/// Why pods can't really run here, if they can't: no root, or a kernel that refuses.
+/// Returns why containers can't run here: not root, or the kernel rejects a needed call. None if they can.
 #[must_use]
 pub fn why_simulated() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -34,7 +34,7 @@ pub fn why_simulated() -> Option<String> {
         .map(|error| format!("the kernel refuses namespaces ({error})"))
 }
 
-/// Checks everything that starting depends on.
+/// Checks everything that the start depends on.
 pub fn all(settings: &Settings, layout: &Layout) -> Result<()> {
     folder(&settings.data_dir)?;
     binaries(&settings.bin_dir)?;
@@ -51,7 +51,7 @@ fn refuse<T>(text: impl Into<String>) -> Result<T> {
     Err(Error::Refused(text.into()))
 }
 
-/// A folder with somebody else's files is not made a cluster's: `down --purge` would remove them all.
+/// Rejects a directory with foreign files: `down --purge` would remove them all.
 fn folder(path: &Path) -> Result<()> {
     match foreign(path)? {
         Some(name) => refuse(format!(
@@ -62,7 +62,7 @@ fn folder(path: &Path) -> Result<()> {
     }
 }
 
-/// What is in a folder that holds no cluster and was not put there for one, if there is something.
+/// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
 pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
     const PREPARED: [&str; 8] = ["lost+found", "pki", "config", "manifests", "images", "logs", "cni", "run"];
     let entries = match std::fs::read_dir(path) {
@@ -118,7 +118,8 @@ fn kernel() -> Result<()> {
     })
 }
 
-/// Two real clusters in one network namespace would share the addresses of pods and kube-proxy's tables.
+/// Rejects a second real cluster in this network namespace: both would share the addresses of pods and kube-proxy's
+/// tables.
 fn alone(own: &str) -> Result<()> {
     match neighbour(own)? {
         None => Ok(()),
@@ -130,13 +131,13 @@ fn alone(own: &str) -> Result<()> {
     }
 }
 
-/// The bridge of another cluster in this network namespace.
+/// Returns the bridge of another cluster in this network namespace.
 pub(crate) fn neighbour(own: &str) -> Result<Option<String>> {
     let listing = crate::command::run("ip", &["-brief", "link", "show", "type", "bridge"])?;
     Ok(other_bridge(&listing, own).map(str::to_owned))
 }
 
-/// The bridge of another cluster among those that `ip -brief link` lists.
+/// Returns the bridge of another cluster from a listing of `ip -brief link`.
 fn other_bridge<'a>(listing: &'a str, own: &str) -> Option<&'a str> {
     let names = listing.lines().filter_map(|line| line.split_whitespace().next());
     names.into_iter().find(|name| *name != own && Settings::is_bridge(name))
@@ -158,8 +159,8 @@ fn ranges(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// A port is ours to take when nobody listens, or when the listener is a component of this cluster. A supervisor that
-/// lives may be starting one at this moment, before its record can be read.
+/// Checks that the ports are free, unless this cluster is already running. A live supervisor counts as running,
+/// because it may be starting a component whose record can't be read yet.
 fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
     let components = [
         "kvstore",
@@ -186,7 +187,8 @@ fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// A process that was killed a moment ago may still hold its port, though it counts as dead: its last thread closes it.
+/// Waits for a port to become free: a process that was just killed counts as dead, but its last thread still has to
+/// close it.
 fn free_soon(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
@@ -200,7 +202,7 @@ fn free_soon(port: u16) -> bool {
     true
 }
 
-/// Whether a port can be listened on.
+/// Returns whether a port is free.
 #[must_use]
 pub fn free(port: u16) -> bool {
     [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]

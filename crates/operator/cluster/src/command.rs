@@ -1,4 +1,4 @@
-//! Calling other programs.
+//! Runs other programs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::error::{Error, Result};
 
-/// Folders searched besides `PATH`, which may lack the administrator's ones.
+/// Directories searched in addition to `PATH`, which may lack those for administrators.
 const FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin"];
 
-/// The path of a program, or nothing when it is not installed.
+/// Returns the path of a program; None if it is not installed.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -19,12 +19,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Runs a program and gives its standard output; an exit status other than zero is an error.
+/// Runs a program and returns its standard output; an exit status other than zero is an error.
 pub fn run(program: &str, args: &[&str]) -> Result<String> {
     run_with_input(program, args, "")
 }
 
-/// Runs a program with something on its standard input.
+/// Runs a program with `input` as its standard input.
 pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<String> {
     let output = output(program, args, input).map_err(|error| failed(program, args, error.to_string()))?;
     if !output.status.success() {

@@ -6,20 +6,23 @@ use crate::image::PAUSE;
 use crate::layout::Layout;
 use crate::settings::Settings;
 
-/// The folders where distributions put the CNI plugins.
+/// Directories where distributions install the CNI plugins.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
-/// The folder of the CNI plugins, if they are installed.
+/// Returns the directory of the CNI plugins, if they are installed.
 #[must_use]
 pub fn cni_plugins() -> Option<PathBuf> {
     CNI_FOLDERS.iter().map(PathBuf::from).find(|folder| folder.join("bridge").is_file())
 }
 
-/// containerd's configuration: everything of its own, nothing shared with another containerd on the machine.
+/// Returns containerd's configuration: all paths are the cluster's own, so that another containerd on the machine is
+/// not affected.
 #[must_use]
 pub fn containerd(layout: &Layout) -> String {
     let root = layout.data().join("containerd");
     let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
+    // Stream port 0 picks a free port, because another containerd may use a fixed one. `SystemdCgroup = false`
+    // matches the kubelet, which manages cgroups as plain directories.
     format!(
         r#"version = 2
 root = "{root}"
@@ -68,8 +71,8 @@ disabled_plugins = [
     )
 }
 
-/// The pod network. Masquerading is left to the cluster's own table: the plugin's would hide the
-/// addresses of pods from one another.
+/// Returns the configuration of the pod network. The plugin's masquerading is off, because it would hide the
+/// addresses of pods from one another; the cluster's own table does it.
 #[must_use]
 pub fn cni(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({
@@ -95,7 +98,7 @@ pub fn cni(settings: &Settings, layout: &Layout) -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// The API server's authentication: requests without credentials reach the health checks and nothing else.
+/// Returns the API server's authentication configuration: anonymous requests reach only the health checks.
 #[must_use]
 pub fn authentication() -> String {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
@@ -107,7 +110,7 @@ pub fn authentication() -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// The kubelet's configuration.
+/// Returns the kubelet's configuration.
 #[must_use]
 pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
     let name = &settings.node_name;
@@ -138,13 +141,14 @@ pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// systemd-resolved's stub is on loopback, which pods can't reach; it offers the real list elsewhere.
+/// Returns the resolv.conf for pods. systemd-resolved's stub is on loopback, which pods can't reach; it writes the
+/// real list to another file.
 fn resolv_conf() -> &'static str {
     const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
     if Path::new(RESOLVED).is_file() { RESOLVED } else { "/etc/resolv.conf" }
 }
 
-/// kube-proxy's configuration.
+/// Returns kube-proxy's configuration.
 #[must_use]
 pub fn proxy(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({

@@ -1,4 +1,4 @@
-//! What is asked of the container runtime: images in, and on the way down every sandbox out.
+//! Requests to the container runtime: import images, and remove every sandbox at shutdown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::settings::{Runtime, Settings};
 /// containerd's namespace for the kubelet's containers.
 const NAMESPACE: &str = "k8s.io";
 
-/// The runtime's socket, where there is a runtime.
+/// Returns the runtime's socket, if there is a runtime.
 #[must_use]
 pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
     match &settings.runtime {
@@ -29,7 +29,7 @@ pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
     }
 }
 
-/// Writes the images' archives where they changed and imports what the runtime lacks.
+/// Writes the images' archives if they changed, and imports those that the runtime lacks.
 pub fn import(images: &[Archive], socket: &Path, layout: &Layout) -> Result<()> {
     let address = socket.to_string_lossy();
     let ctr = |args: &[&str]| run("ctr", &[&["--address", &address, "--namespace", NAMESPACE], args].concat());
@@ -59,8 +59,8 @@ async fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>> {
     Ok(RuntimeServiceClient::new(channel))
 }
 
-/// Stops and removes every sandbox with its containers. A runtime that was started a moment ago refuses calls until it has
-/// found its containers again; and what failed once is tried again.
+/// Stops and removes every sandbox with its containers. A runtime that was just started rejects calls until it has
+/// recovered its containers, so failures are retried.
 pub async fn remove_all(socket: &Path) -> Result<()> {
     const ATTEMPTS: u32 = 40;
     const PAUSE: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ pub async fn remove_all(socket: &Path) -> Result<()> {
     }
 }
 
-/// One pass over all sandboxes. Gives how many could not be removed.
+/// Tries to remove all sandboxes once; returns the number of those that remain.
 async fn remove_once(socket: &Path) -> Result<usize> {
     let mut runtime = connect(socket).await?;
     let list = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.map_err(|status| Error::Command {

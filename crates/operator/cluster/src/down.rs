@@ -1,4 +1,4 @@
-//! Stopping a cluster, and with `--purge` leaving nothing of it behind.
+//! Stops a cluster, and with `--purge` removes everything of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::settings::{Runtime, Settings};
 use crate::supervisor::ready;
 use crate::{checks, files, guardian, network};
 
-/// What `down` is asked to do.
+/// Options of `down`.
 #[derive(Debug, Clone)]
 pub struct Down {
-    /// The data folder.
+    /// Data directory.
     pub data_dir: PathBuf,
-    /// Whether the data go as well.
+    /// Remove the data directory too.
     pub purge: bool,
 }
 
-/// Stops the cluster; false: there was none. A folder without one is no failure, it is down already; a folder with
-/// something else in it is one, since another was meant.
+/// Stops the cluster; returns false if there was none. A missing or empty directory is no error, because the cluster
+/// is already down; a directory with foreign files is one, because another was probably meant.
 pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
     let Some(settings) = Settings::load(&options.data_dir)? else {
         let folder = options.data_dir.display();
@@ -63,7 +63,8 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
     Ok(true)
 }
 
-/// The runtime of our own was stopped with the rest; it is started once more to take its containers down in good order.
+/// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started once more to
+/// remove its containers in order.
 async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Process]) {
     let Some(socket) = containers::socket(settings, layout) else { return };
     let own = processes.iter().find(|process| process.name == "containerd");
@@ -89,8 +90,8 @@ async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Pr
     }
 }
 
-/// Ends what the runtime of our own started and no longer knows: a sandbox that was interrupted while it was made has a
-/// shim, and no entry. Its command line names the socket of this cluster's runtime and of no other.
+/// Kills shims that the cluster's containerd started but no longer knows: a sandbox that was interrupted during its
+/// creation has a shim and no entry. The shim's command line names the socket of this cluster's containerd.
 fn end_shims(socket: &Path) {
     let socket = socket.as_os_str().as_encoded_bytes();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -114,7 +115,7 @@ fn end_tree(pid: i32) {
     }
 }
 
-/// Unmounts everything below a folder, innermost first.
+/// Unmounts everything below a directory, innermost first.
 fn unmount_below(folder: &Path) {
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut points: Vec<&Path> = table
@@ -141,7 +142,7 @@ fn remove_cgroups() {
     }
 }
 
-/// The files of a cgroup go with it; only folders are removed, the deepest first.
+/// Removes a cgroup and its children, deepest first. Only directories are removed: the kernel owns the files.
 fn remove_tree(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

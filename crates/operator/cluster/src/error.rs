@@ -1,22 +1,22 @@
-//! Failures, each one sentence that names the thing and, where there is one, the remedy.
+//! Errors: each one sentence that names the object and, if possible, the remedy.
 
 use std::path::PathBuf;
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a cluster could not be started, stopped or looked at.
+/// The reason why a cluster could not be started, stopped or inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be read or written.
     #[error("{path}: {cause}")]
     Io {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// The reason.
         cause: std::io::Error,
     },
-    /// The settings are not readable.
+    /// The settings can't be parsed.
     #[error(
         "{path} is damaged ({cause}); restore it, or stop the cluster's processes, remove its folder and start over"
     )]
@@ -26,52 +26,52 @@ pub enum Error {
         /// The reason.
         cause: serde_json::Error,
     },
-    /// The data are of a newer release.
+    /// The data directory has the layout of a newer release.
     #[error("{path} was written by a newer release (layout {found}, this one knows {known}); use that release")]
     NewerLayout {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The version found.
         found: u64,
-        /// What this release knows.
+        /// The newest supported version.
         known: u32,
     },
-    /// Something that has to hold before starting does not.
+    /// A precondition of the start does not hold.
     #[error("{0}")]
     Refused(String),
-    /// A program that is called failed.
+    /// A program failed.
     #[error("`{command}` failed: {reason}")]
     Command {
-        /// What was called.
+        /// The command.
         command: String,
-        /// What it said.
+        /// Its error output.
         reason: String,
     },
-    /// Certificates.
+    /// An error about certificates.
     #[error(transparent)]
     Certificates(#[from] operator_pki::Error),
     /// A step took too long.
     #[error("{what} did not happen within {seconds} s; see {log}")]
     Late {
-        /// What was waited for.
+        /// The awaited condition.
         what: String,
-        /// How long.
+        /// The timeout in seconds.
         seconds: u64,
-        /// Where to look.
+        /// The log to read.
         log: PathBuf,
     },
-    /// The API server refused something.
+    /// The API server rejected a request.
     #[error("{what}: {cause}")]
     Api {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// The answer.
+        /// The error.
         cause: client::Error,
     },
 }
 
 impl Error {
-    /// For `map_err` on file operations.
+    /// Builds a converter of IO errors, for `map_err`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, cause }

@@ -1,4 +1,4 @@
-//! Small helpers around files: replace in one step, digests, removal that does not mind absence.
+//! Helpers for files: atomic replacement, digests, removal of what may be absent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Writes a file in one step, making its folder; says whether the content changed.
+/// Writes a file atomically, creating its directory; returns whether the content changed.
 pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
     if fs::read(path).is_ok_and(|present| present == data) {
         return Ok(false);
@@ -17,7 +17,7 @@ pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a file in one step, making its folder.
+/// Writes a file atomically, creating its directory.
 pub fn write(path: &Path, data: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_dir(folder, 0o755)?;
@@ -28,7 +28,7 @@ pub fn write(path: &Path, data: &[u8]) -> Result<()> {
     fs::rename(&fresh, path).map_err(Error::io(path))
 }
 
-/// Makes a folder, and those above it, with the given mode for the last one when it is new.
+/// Creates a directory and its parents; a new one gets the given mode.
 pub fn create_dir(path: &Path, mode: u32) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -37,7 +37,7 @@ pub fn create_dir(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io(path))
 }
 
-/// Makes a folder that other users can't read, or tightens the one that is there.
+/// Creates a directory that other users can't read, or restricts an existing one.
 pub fn create_private_dir(path: &Path) -> Result<()> {
     const MODE: u32 = 0o750;
     fs::create_dir_all(path).map_err(Error::io(path))?;
@@ -50,7 +50,7 @@ pub fn digest(data: &[u8]) -> String {
     Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Removes a folder with its content if it is there.
+/// Removes a directory with its content if it exists.
 pub fn remove_dir(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path)(error)),

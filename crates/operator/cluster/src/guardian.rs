@@ -1,4 +1,4 @@
-//! What keeps the supervisor itself alive: a systemd unit where systemd runs, else nothing but `ironclad up`.
+//! Starts and restarts the supervisor: by a systemd unit where systemd runs, else only by `ironclad up`.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::process::{Record, Running};
 use crate::settings::Settings;
 use crate::supervisor::NAME;
 
-/// Whether systemd manages this machine and may be asked.
+/// Returns whether systemd manages this machine and may be used.
 pub fn systemd() -> bool {
     Path::new("/run/systemd/system").is_dir() && rustix::process::geteuid().is_root()
 }
 
-/// The name of the cluster's unit.
+/// Returns the name of the cluster's unit.
 pub fn unit(settings: &Settings) -> String {
     match settings.instance().as_str() {
         "" => "ironclad.service".to_owned(),
@@ -29,12 +29,12 @@ fn unit_path(settings: &Settings) -> PathBuf {
     Path::new("/etc/systemd/system").join(unit(settings))
 }
 
-/// The running supervisor's record.
+/// Returns the record of the running supervisor.
 pub fn supervisor(layout: &Layout) -> Option<Record> {
     Record::load(&layout.record(NAME)).filter(Record::alive)
 }
 
-/// Has the supervisor read the plan: wakes the running one, or starts one.
+/// Makes the supervisor read the plan: signals the running one, or starts one.
 pub fn start(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
     if systemd() {
         install(settings, program)?;
@@ -66,9 +66,10 @@ fn install(settings: &Settings, program: &Path) -> Result<()> {
     run("systemctl", &["enable", "--quiet", &unit(settings)]).map(drop)
 }
 
-/// Components live on when the supervisor is killed (`KillMode=process`) and are adopted by the next one.
+/// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are adopted by the
+/// next one.
 fn unit_text(settings: &Settings, program: &Path) -> String {
-    // The colon switches environment variables off, so that a dollar sign means itself.
+    // The colon disables the expansion of variables, so that a dollar sign is literal.
     format!(
         "[Unit]\nDescription=Ironclad cluster in {description}\nAfter=network-online.target\nWants=network-online.target\n\n\
          [Service]\nExecStart=:{program} supervise {data}\nRestart=always\nRestartSec=1\n\
@@ -80,12 +81,12 @@ fn unit_text(settings: &Settings, program: &Path) -> String {
     )
 }
 
-/// One word of a command line, as systemd.service(5) reads it.
+/// Quotes one word of a command line for systemd.service(5).
 fn quote(word: &str) -> String {
     format!("\"{}\"", escape(word).replace('"', "\\\""))
 }
 
-/// Text without a meaning of its own for systemd: backslashes, specifiers and control characters are escaped.
+/// Escapes backslashes, specifiers and control characters for systemd.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -99,7 +100,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A daemon of our own: the caller ends, and the supervisor makes a session of its own.
+/// Starts a daemon without systemd: the caller exits, and the supervisor creates a session.
 fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
     crate::files::create_private_dir(&layout.logs())?;
     let log = layout.log(NAME);
@@ -121,7 +122,7 @@ fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
         })
 }
 
-/// Stops the supervisor, which stops the components. What it left behind, because it was killed, is stopped too.
+/// Stops the supervisor, which stops the components. Components that a killed supervisor left are stopped, too.
 pub async fn stop(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
     if systemd() && unit_path(settings).exists() {
         let _ = run("systemctl", &["disable", "--now", "--quiet", &unit(settings)]);

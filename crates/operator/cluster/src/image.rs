@@ -1,7 +1,7 @@
 //! The two images that need no registry: the sandbox's pause program and a small userland, as OCI archives.
 //!
-//! They are made of what the distribution packages (busybox-static) and of code that is written down here, so that a
-//! cluster comes up on a machine that reaches nothing.
+//! They consist of a distribution package (busybox-static) and of code in this crate, so that a cluster starts on a
+//! machine without network access.
 
 mod oci;
 mod pause;
@@ -18,8 +18,8 @@ pub const PAUSE: &str = "ironclad.local/pause:1";
 /// The example and test image.
 pub const BUSYBOX: &str = "ironclad.local/busybox:1";
 
-/// Debian's busybox has wget without time limits, and crashes when `-T` asks for one: this takes its place. The shell
-/// would call its own wget, so that goes by another name in the image.
+/// Replacement of busybox's wget. Debian's version has no timeouts and crashes with `-T`. The shell would call its
+/// built-in wget, so that one is renamed in the image.
 const WGET: &str = r#"#!/bin/busybox sh
 n=$# limit=
 while [ "$n" -gt 0 ]; do
@@ -42,7 +42,7 @@ wait "$watch" 2>/dev/null
 exit "$code"
 "#;
 
-/// An image as a file to import.
+/// An image as an importable file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
     /// The image's name.
@@ -51,7 +51,7 @@ pub struct Archive {
     pub data: Vec<u8>,
 }
 
-/// The sandbox image. Where there is no machine code of ours for the processor, busybox's shell takes its place.
+/// Builds the sandbox image. On a processor without machine code in this crate, busybox's shell is the pause program.
 pub fn pause_image() -> Result<Archive> {
     let mut layer = Tar::new();
     let command = match pause::program() {
@@ -69,7 +69,7 @@ pub fn pause_image() -> Result<Archive> {
     Ok(Archive { reference: PAUSE, data: oci::archive(PAUSE, &layer.finish(), &config) })
 }
 
-/// A userland of busybox: a shell, an HTTP server and client, netcat, nslookup and the rest.
+/// Builds a userland of busybox: a shell, an HTTP server and client, netcat, nslookup and the rest.
 pub fn busybox_image() -> Result<Archive> {
     let mut layer = Tar::new();
     for folder in ["bin", "etc", "home", "proc", "root", "sbin", "sys", "usr", "usr/bin", "usr/sbin", "var", "var/log"]
@@ -95,8 +95,8 @@ pub fn busybox_image() -> Result<Archive> {
     Ok(Archive { reference: BUSYBOX, data: oci::archive(BUSYBOX, &layer.finish(), &config) })
 }
 
-/// Adds a program with the libraries that it is linked to. wget leaves TLS to `openssl` where there is one; its own knows
-/// no signature algorithms, which today's servers ask for.
+/// Adds a program with its shared libraries. wget delegates TLS to `openssl` if that exists; its own TLS lacks the
+/// signature algorithms that current servers require.
 fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
     layer.file("usr/bin/openssl", 0o755, &read(program)?);
     let listing = crate::command::run("ldd", &[&program.to_string_lossy()])?;
@@ -106,7 +106,8 @@ fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Applets are found by name in a sorted list; the new name has the same length and place.
+/// Renames an applet in the program. Applets are found by name in a sorted list, so the new name has the same length
+/// and position.
 fn rename_applet(mut program: Vec<u8>) -> Vec<u8> {
     const NAMES: (&[u8], &[u8]) = (b"\0wc\0wget\0", b"\0wc\0wgex\0");
     if let Some(at) = program.windows(NAMES.0.len()).position(|window| window == NAMES.0) {

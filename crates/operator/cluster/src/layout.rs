@@ -1,4 +1,4 @@
-//! Where everything of one cluster lies: data under the data folder, what dies with a reboot under `/run`.
+//! Paths of one cluster: persistent data in the data directory, volatile state under `/run`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a cluster that exists.
+    /// Returns the layout of an existing cluster.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         Self::new(&settings.data_dir, rustix::process::geteuid().is_root())
     }
 
-    /// The layout below `data`. Without root, `/run` is not ours and the data folder takes its place.
+    /// Returns the layout for `data`. Without root, `/run` is not writable and the data directory replaces it.
     #[must_use]
     pub fn new(data: &Path, root: bool) -> Self {
         let run = match (root, instance(data).as_str()) {
@@ -29,72 +29,72 @@ impl Layout {
         Self { data: data.to_owned(), run }
     }
 
-    /// The data folder.
+    /// Returns the data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.data
     }
-    /// The folder for sockets, process records and mounts.
+    /// Returns the directory of sockets, process records and mounts.
     #[must_use]
     pub fn run(&self) -> &Path {
         &self.run
     }
-    /// Certificates.
+    /// Returns the directory of certificates.
     #[must_use]
     pub fn pki(&self) -> PathBuf {
         self.data.join("pki")
     }
-    /// A configuration file.
+    /// Returns the path of a configuration file.
     #[must_use]
     pub fn config(&self, name: &str) -> PathBuf {
         self.data.join("config").join(name)
     }
-    /// A component's kubeconfig.
+    /// Returns the path of a component's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.config(&format!("{name}.kubeconfig"))
     }
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.data.join("admin.kubeconfig")
     }
-    /// The folder of log files.
+    /// Returns the directory of log files.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
         self.data.join("logs")
     }
-    /// A component's log.
+    /// Returns the path of a component's log.
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs().join(format!("{name}.log"))
     }
-    /// The record of a running process.
+    /// Returns the path of a process record.
     #[must_use]
     pub fn record(&self, name: &str) -> PathBuf {
         self.run.join(format!("{name}.json"))
     }
-    /// The list of processes to keep running.
+    /// Returns the path of the plan.
     #[must_use]
     pub fn plan(&self) -> PathBuf {
         self.data.join("plan.json")
     }
-    /// The socket of the cluster's own containerd.
+    /// Returns the socket of the cluster's own containerd.
     #[must_use]
     pub fn containerd_socket(&self) -> PathBuf {
         self.run.join("containerd.sock")
     }
-    /// The CNI plugins' configuration.
+    /// Returns the directory of the CNI configuration.
     #[must_use]
     pub fn cni_conf(&self) -> PathBuf {
         self.data.join("cni").join("net.d")
     }
-    /// The addresses that host-local handed out.
+    /// Returns the directory of addresses allocated by host-local.
     #[must_use]
     pub fn cni_state(&self) -> PathBuf {
         self.data.join("cni").join("networks")
     }
-    /// Images to import, as OCI archives.
+    /// Returns the directory of images to import, as OCI archives.
     #[must_use]
     pub fn images(&self) -> PathBuf {
         self.data.join("images")

@@ -1,5 +1,5 @@
-//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the outside, and
-//! a guard for the node's loopback addresses.
+//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the
+//! outside, and a guard for the node's loopback addresses.
 //!
 //! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
 
@@ -17,10 +17,10 @@ const SYSCTLS: [(&str, &str); 3] = [
     ("net/ipv4/conf/all/route_localnet", "0"),
 ];
 
-/// Makes the network ready for pods.
+/// Prepares the network for pods.
 pub fn prepare(settings: &Settings) -> Result<()> {
     for module in ["overlay", "br_netfilter", "nf_conntrack"] {
-        // Built in, or not loadable in this kernel: what is really missing shows in the next steps.
+        // The module may be built in, or the kernel can't load modules: if it is really missing, the next steps fail.
         let _ = run("modprobe", &["-q", module]);
     }
     for (name, value) in SYSCTLS {
@@ -49,13 +49,15 @@ fn bridge(settings: &Settings) -> Result<()> {
     run("ip", &["link", "set", &name, "up"]).map(drop)
 }
 
-/// Whether there is a device of this name. Asked of the kernel and not of `/sys`, which may show another network namespace.
+/// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may show another network
+/// namespace.
 fn present(device: &str) -> bool {
     run("ip", &["link", "show", "dev", device]).is_ok()
 }
 
-/// A packet that the node itself sends to a Service needs some route before it is translated. It must not lead back to
-/// the bridge: for packets of pods the kernel would send redirects, and with them use up its limit on ICMP errors.
+/// Adds a route for Services: a packet that the node itself sends to a Service needs some route before it is
+/// translated. The route must not lead back to the bridge: for packets of pods the kernel would send redirects, and
+/// with them use up its limit on ICMP errors.
 fn service_route(settings: &Settings) -> Result<()> {
     if run("ip", &["-4", "route", "show", "default"])?.trim().is_empty() {
         let range = settings.service_cidr.to_string();
@@ -65,13 +67,15 @@ fn service_route(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The table of the pod network.
+/// Returns the nftables table of the pod network.
 ///
-/// `postrouting`: traffic of pods to addresses outside the cluster takes the node's address; between pods it keeps their own.
+/// `postrouting`: traffic of pods to addresses outside the cluster gets the node's address; between pods the source
+/// is kept.
 ///
-/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets `route_localnet` on the bridge,
-/// and the kernel then delivers a frame for 127.0.0.1 from any pod to the node's local services. A loopback address on the
-/// wire is never legitimate. The hook runs before the translation of replies is undone, so host ports on 127.0.0.1 work.
+/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets `route_localnet` on the
+/// bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod to the node's local services. A loopback
+/// address on the wire is never legitimate. The hook runs before the translation of replies is reverted, so host
+/// ports on 127.0.0.1 work.
 fn table(settings: &Settings) -> String {
     let (table, bridge) = (settings.table(), settings.bridge());
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
@@ -93,16 +97,16 @@ fn table(settings: &Settings) -> String {
     )
 }
 
-/// Takes everything of ours away again.
+/// Removes everything that `prepare` created.
 pub fn remove(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
-    // It is there only where there was no default route.
+    // Exists only if there was no default route.
     let _ = run("ip", &["route", "delete", &settings.service_cidr.to_string(), "dev", "lo"]);
     if present(&bridge) {
         run("ip", &["link", "delete", &bridge])?;
     }
     let mut tables = vec![("ip", settings.table())];
-    // kube-proxy's tables have the same name everywhere: with another cluster here, they are that one's.
+    // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they belong to it.
     if neighbour(&bridge)?.is_none() {
         tables.extend([("ip", "kube-proxy".to_owned()), ("ip6", "kube-proxy".to_owned())]);
     }
@@ -113,7 +117,7 @@ pub fn remove(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The portmap plugin leaves its (empty) chains in the nat tables of iptables; a table that has nothing else goes too.
+/// Removes the portmap plugin's (empty) chains from the nat tables of iptables, and a table without other content.
 fn remove_port_mappings() {
     for (family, program) in [("ip", "iptables"), ("ip6", "ip6tables")] {
         let Ok(rules) = run("nft", &["list", "table", family, "nat"]) else { continue };
@@ -140,7 +144,7 @@ fn remove_plugin_chains(program: &str) {
     }
 }
 
-/// Whether a listed table has anything besides empty base chains.
+/// Returns whether a listed table has anything besides empty base chains.
 fn has_rules(listing: &str) -> bool {
     listing.lines().map(str::trim).any(|line| {
         !(line.is_empty()

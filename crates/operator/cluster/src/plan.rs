@@ -1,6 +1,6 @@
-//! What has to run: a list of processes with their arguments, dependencies and signs of readiness.
+//! The plan: a list of processes with their arguments, dependencies and readiness checks.
 //!
-//! Pure: it depends on the settings and paths only, so that a table test can hold the whole command lines.
+//! Pure: it depends only on settings and paths, so that a table test can compare whole command lines.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,38 +10,38 @@ use serde::{Deserialize, Serialize};
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
 
-/// How to see that a process is ready.
+/// A readiness check of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Ready {
-    /// It accepts connections here.
+    /// The process accepts connections at this address.
     Tcp(SocketAddr),
-    /// It accepts connections on this socket.
+    /// The process accepts connections on this socket.
     Unix(PathBuf),
-    /// It has been started.
+    /// The process has been started.
     Started,
 }
 
-/// One process to keep running.
+/// A process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
-    /// Its name, which is also its log's.
+    /// Name of the process and of its log.
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Processes that must be ready before it starts.
     pub after: Vec<String>,
-    /// How to see that it is ready.
+    /// Readiness check.
     pub ready: Ready,
-    /// Files whose change asks for a restart.
+    /// Files whose change requires a restart.
     pub inputs: Vec<PathBuf>,
-    /// Digest of the program, arguments and inputs, filled in when the plan is written.
+    /// Digest of the program, arguments and inputs; set when the plan is written.
     #[serde(default)]
     pub stamp: String,
 }
 
-/// All processes of a cluster, in the order in which they start.
+/// All processes of a cluster, in starting order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// The processes.
@@ -66,7 +66,7 @@ pub fn plan(settings: &Settings, layout: &Layout) -> Plan {
     Plan { processes }
 }
 
-/// The user `nobody`, for a process that parses what pods send and needs no rights after its start.
+/// The user `nobody`, for a process that parses data from pods and needs no permissions after its start.
 const NOBODY: u32 = 65534;
 
 struct Builder<'a> {
@@ -107,7 +107,7 @@ impl Builder<'_> {
         let ports = &self.settings.ports;
         let client = format!("https://127.0.0.1:{}", ports.store);
         let peer = format!("https://127.0.0.1:{}", ports.store_peer);
-        // Members authenticate each other: whoever may send peer messages may write anything to the store.
+        // Members authenticate each other: a peer may write anything to the store.
         let files = [
             ("cert-file", "etcd/server.crt"),
             ("key-file", "etcd/server.key"),
@@ -173,7 +173,7 @@ impl Builder<'_> {
         self.process("kube-apiserver", args, &inputs, Ready::Tcp(local(ports.api)), &["kvstore"])
     }
 
-    /// All addresses where pods really run; otherwise only this machine.
+    /// Returns the API server's listen address: all addresses if pods really run; otherwise only loopback.
     fn api_bind(&self) -> IpAddr {
         if self.settings.real() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv4Addr::LOCALHOST.into() }
     }
@@ -290,7 +290,7 @@ impl Builder<'_> {
 }
 
 impl Plan {
-    /// Fills in each process's stamp from what its program and inputs are now.
+    /// Sets each process's stamp from its current program and inputs.
     pub fn stamp(&mut self) {
         for process in &mut self.processes {
             process.stamp = stamp(process);

@@ -56,7 +56,7 @@ fn arguments(component: &str) -> Vec<String> {
     all.processes.into_iter().find(|process| process.name == component).map(|process| process.argv).unwrap_or_default()
 }
 
-/// The store's peer port carries every Secret, and a peer may write without any further check.
+/// The store's peer port carries every Secret, and a peer may write without further checks.
 #[test]
 fn no_component_listens_or_connects_without_tls() {
     let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));

@@ -1,5 +1,5 @@
-//! One running process: started in a group of its own, recorded so that a later supervisor can adopt it, watched and
-//! signalled through a descriptor so that a recycled process id never takes the blow.
+//! One running process: started in its own process group, recorded so that a later supervisor can adopt it, watched
+//! and signalled through a pidfd so that a recycled process id is never signalled.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,23 +16,23 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::Process;
 
-/// What is written down about a process that was started.
+/// The record of a started process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// When the kernel started it, in its clock ticks since boot: tells a recycled id.
+    /// Start time in clock ticks since boot; distinguishes a recycled id.
     pub start: u64,
-    /// The boot that the id belongs to.
+    /// Id of the boot in which the process was started.
     pub boot: String,
     /// The stamp of the plan's entry.
     pub stamp: String,
-    /// How often it was started again after it had ended by itself.
+    /// Number of restarts after the process exited by itself.
     pub restarts: u32,
 }
 
 impl Record {
-    /// Reads a record; nothing when there is none or it makes no sense.
+    /// Loads a record; None if it is missing or invalid.
     pub fn load(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
@@ -41,21 +41,21 @@ impl Record {
         crate::files::write(path, serde_json::to_string(self).unwrap_or_default().as_bytes())
     }
 
-    /// Whether the process of the record still lives.
+    /// Returns whether the recorded process is alive.
     pub fn alive(&self) -> bool {
         self.boot == boot() && start_of(self.pid) == Some(self.start)
     }
 }
 
-/// The id of this boot.
+/// Returns the id of this boot.
 pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// When a process was started; nothing when there is none, or only its remains.
+/// Returns the start time of a process; None if it does not exist or is a zombie.
 pub fn start_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; the fields after it are numbers.
+    // The name, in parentheses, may contain anything; the fields after it are numbers.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -64,20 +64,20 @@ pub fn start_of(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// A process that runs.
+/// A running process.
 pub struct Running {
-    /// What is known about it.
+    /// Its record.
     pub record: Record,
     descriptor: AsyncFd<OwnedFd>,
     child: Option<std::process::Child>,
 }
 
-/// How a process ended.
+/// The exit status of a process, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit(pub String);
 
 impl Running {
-    /// Starts a process with its output appended to its log.
+    /// Starts a process; appends its output to its log.
     pub fn start(process: &Process, layout: &Layout, restarts: u32) -> Result<Self> {
         let log = layout.log(&process.name);
         crate::files::create_private_dir(&layout.logs())?;
@@ -107,18 +107,18 @@ impl Running {
         Ok(running)
     }
 
-    /// Takes over a process that an earlier supervisor started, if it still lives.
+    /// Adopts a process that an earlier supervisor started, if it is alive.
     pub fn adopt(name: &str, layout: &Layout) -> Option<Self> {
         let record = Record::load(&layout.record(name))?;
         if !record.alive() {
             return None;
         }
         let running = Self::open(record).ok()?;
-        // The id may have been recycled between the look and the descriptor.
+        // The id may have been recycled before the descriptor was opened.
         running.record.alive().then_some(running)
     }
 
-    /// The descriptor is owned by the `AsyncFd` and never replaced, which is what its constructor asks for.
+    /// Opens the pidfd. It is owned by the `AsyncFd` and never replaced, as its constructor requires.
     #[allow(deprecated)]
     fn open(record: Record) -> Result<Self> {
         let failed = |reason: String| Error::Command { command: format!("pidfd_open({})", record.pid), reason };
@@ -128,14 +128,14 @@ impl Running {
         Ok(Self { record, descriptor, child: None })
     }
 
-    /// Waits until it has ended.
+    /// Waits for the exit.
     pub async fn ended(&mut self) -> Exit {
         let _ = self.descriptor.readable().await;
         let status = self.child.as_mut().and_then(|child| child.wait().ok());
         Exit(status.map_or_else(|| "it ended".to_owned(), |status| status.to_string()))
     }
 
-    /// Asks it to end, and after `grace` makes it.
+    /// Sends SIGTERM, and after `grace` SIGKILL.
     pub async fn stop(&mut self, grace: Duration) {
         self.signal(Signal::TERM);
         if tokio::time::timeout(grace, self.ended()).await.is_err() {
@@ -145,7 +145,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended already, which is as good.
+        // Fails if the process has already exited, which is fine.
         let _ = pidfd_send_signal(self.descriptor.get_ref().as_fd(), signal);
     }
 }

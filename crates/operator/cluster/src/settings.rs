@@ -1,4 +1,5 @@
-//! What a cluster on this machine is: kept in `DIR/settings.json`, so that every later command agrees with the first.
+//! The settings of a cluster on this machine: stored in `DIR/settings.json`, so that every later command uses the
+//! same.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The layout of the data folder; a folder of a newer layout is refused.
+/// Version of the data directory's layout; a newer one is rejected.
 pub const LAYOUT: u32 = 1;
 
-/// Where pods run.
+/// The container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Runtime {
-    /// A containerd of the cluster's own.
+    /// The cluster's own containerd.
     Own,
-    /// A runtime that runs already: `unix:///path`.
+    /// An existing runtime: `unix:///path`.
     Endpoint(String),
-    /// No containers at all: the kubelet pretends.
+    /// No containers: the kubelet simulates them.
     Simulated,
 }
 
@@ -32,7 +33,7 @@ pub struct Ports {
     pub api: u16,
     /// gRPC of the store for clients.
     pub store: u16,
-    /// The store's members among themselves.
+    /// Peer port of the store's members.
     pub store_peer: u16,
     /// The kubelet's server.
     pub kubelet: u16,
@@ -71,7 +72,7 @@ impl Default for Ports {
 }
 
 impl Ports {
-    /// Each port with the component that listens there and the flag that moves it.
+    /// Returns each port with its component and flag.
     #[must_use]
     pub fn all(&self) -> [(&'static str, u16, &'static str); 11] {
         [
@@ -90,21 +91,21 @@ impl Ports {
     }
 }
 
-/// A cluster on this machine.
+/// Settings of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
-    /// Version of the data folder's layout.
+    /// Version of the data directory's layout.
     pub layout: u32,
-    /// The data folder.
+    /// Data directory.
     pub data_dir: PathBuf,
-    /// The folder of the binaries.
+    /// Directory of the binaries.
     pub bin_dir: PathBuf,
-    /// The node's name.
+    /// Name of the node.
     pub node_name: String,
-    /// The node's address.
+    /// Address of the node.
     pub node_address: IpAddr,
-    /// Where pods run.
+    /// Container runtime.
     pub runtime: Runtime,
     /// Addresses of pods.
     pub pod_cidr: Ipv4Net,
@@ -120,7 +121,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads what an earlier `up` wrote; nothing when there was none.
+    /// Loads the settings of an earlier `up`; None if there are none.
     pub fn load(data_dir: &Path) -> Result<Option<Self>> {
         let path = data_dir.join("settings.json");
         let text = match fs::read_to_string(&path) {
@@ -144,19 +145,19 @@ impl Settings {
         crate::files::write(&self.data_dir.join("settings.json"), text.as_bytes())
     }
 
-    /// Whether pods really run.
+    /// Returns whether pods really run.
     #[must_use]
     pub fn real(&self) -> bool {
         self.runtime != Runtime::Simulated
     }
 
-    /// A word that tells clusters on one machine apart; empty for the default folder.
+    /// Returns a word that distinguishes clusters on one machine; empty for the default directory.
     #[must_use]
     pub fn instance(&self) -> String {
         instance(&self.data_dir)
     }
 
-    /// The bridge that pods are on.
+    /// Returns the name of the pods' bridge.
     #[must_use]
     pub fn bridge(&self) -> String {
         match self.instance().as_str() {
@@ -165,13 +166,13 @@ impl Settings {
         }
     }
 
-    /// Whether a device is the bridge of a cluster, this one or another.
+    /// Returns whether a device is the bridge of a cluster, this one or another.
     #[must_use]
     pub fn is_bridge(device: &str) -> bool {
         device == "ironclad0" || device.strip_prefix("ic-").is_some_and(|word| word.len() == 8)
     }
 
-    /// The nftables table of the pod network.
+    /// Returns the name of the pod network's nftables table.
     #[must_use]
     pub fn table(&self) -> String {
         match self.instance().as_str() {
@@ -180,38 +181,38 @@ impl Settings {
         }
     }
 
-    /// The range of the node's pods: the first /24 of the cluster's range (all of a smaller one).
+    /// Returns the range of the node's pods: the first /24 of the cluster's range (all of a smaller one).
     #[must_use]
     pub fn node_pods(&self) -> Ipv4Net {
         let length = self.pod_cidr.prefix_len().max(24);
         Ipv4Net::new(self.pod_cidr.network(), length).unwrap_or(self.pod_cidr)
     }
 
-    /// The node's address on the bridge: the first of its pods' range.
+    /// Returns the node's address on the bridge: the first of its pods' range.
     #[must_use]
     pub fn bridge_address(&self) -> Ipv4Addr {
         nth(self.node_pods(), 1)
     }
 
-    /// The address of the `kubernetes` Service.
+    /// Returns the address of the Service `kubernetes`.
     #[must_use]
     pub fn api_service_address(&self) -> Ipv4Addr {
         nth(self.service_cidr, 1)
     }
 
-    /// The address of the `kube-dns` Service.
+    /// Returns the address of the Service `kube-dns`.
     #[must_use]
     pub fn dns_service_address(&self) -> Ipv4Addr {
         nth(self.service_cidr, 10)
     }
 
-    /// Where the cluster DNS listens: on the bridge, or on the node's address where there is no bridge.
+    /// Returns the listen address of the cluster DNS: on the bridge, or the node's address if there is no bridge.
     #[must_use]
     pub fn dns_listen_address(&self) -> IpAddr {
         if self.real() { IpAddr::V4(self.bridge_address()) } else { self.node_address }
     }
 
-    /// The API server as clients on this machine reach it.
+    /// Returns the URL of the API server for clients on this machine.
     #[must_use]
     pub fn server_url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.api)
@@ -220,7 +221,7 @@ impl Settings {
 
 #[cfg(test)]
 impl Settings {
-    /// Returns the settings of a cluster with everything at its default.
+    /// Returns settings with all defaults.
     #[allow(clippy::unwrap_used)]
     pub(crate) fn example() -> Self {
         Self {
@@ -239,13 +240,13 @@ impl Settings {
     }
 }
 
-/// The folder used when none is given.
+/// Returns the default data directory.
 #[must_use]
 pub fn default_data_dir() -> PathBuf {
     PathBuf::from("/var/lib/ironclad")
 }
 
-/// A word made from the data folder; empty for the default one.
+/// Returns a word derived from the data directory; empty for the default one.
 #[must_use]
 pub fn instance(data_dir: &Path) -> String {
     if data_dir == default_data_dir() {

@@ -1,4 +1,4 @@
-//! What runs: read from the records, so that it needs neither the supervisor nor the API server.
+//! Component status: read from the records, so that it needs neither the supervisor nor the API server.
 
 use std::path::Path;
 
@@ -11,53 +11,53 @@ use crate::process::Record;
 use crate::settings::Settings;
 use crate::{guardian, supervisor};
 
-/// A component's state.
+/// The status of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Component {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether its process lives.
+    /// The process is alive.
     pub running: bool,
-    /// Whether it accepts connections.
+    /// The readiness check passes.
     pub ready: bool,
-    /// Its process id while it runs.
+    /// Process id, if running.
     pub pid: Option<i32>,
-    /// How often it ended by itself and was started again.
+    /// Number of restarts after the process exited by itself.
     pub restarts: u32,
-    /// Its log.
+    /// Path of the log.
     pub log: String,
 }
 
-/// The state of a cluster on this machine.
+/// The status of a cluster on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The data folder.
+    /// Data directory.
     pub data_dir: String,
-    /// The folder of sockets, process records and mounts; gone after a reboot.
+    /// Directory of sockets, process records and mounts; empty after a reboot.
     pub run_dir: String,
-    /// The API server's address.
+    /// URL of the API server.
     pub server: String,
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub kubeconfig: String,
-    /// Whether something keeps the components running.
+    /// A supervisor keeps the components running.
     pub supervised: bool,
-    /// The supervisor's process id while it runs.
+    /// Process id of the supervisor, if running.
     pub supervisor: Option<i32>,
     /// The components.
     pub components: Vec<Component>,
 }
 
 impl Report {
-    /// Whether everything that should run does.
+    /// Returns whether all components are running and ready.
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.supervised && self.components.iter().all(|component| component.ready)
     }
 }
 
-/// Looks at the cluster of `data_dir`.
+/// Reads the status of the cluster in `data_dir`.
 pub async fn status(data_dir: &Path) -> Result<Report> {
     let settings = Settings::load(data_dir)?.ok_or_else(|| {
         Error::Refused(format!("{} holds no cluster; start one with `ironclad up`", data_dir.display()))

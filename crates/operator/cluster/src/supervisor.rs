@@ -1,8 +1,8 @@
-//! Keeps the processes of the plan running: starts them in order, starts them again with growing pauses when they end,
-//! adopts those that an earlier supervisor left, restarts those whose program or configuration changed.
+//! The supervisor: starts the processes of the plan in order, restarts exited ones with growing back-off, adopts
+//! those of an earlier supervisor, and restarts those whose program or configuration changed.
 //!
-//! Invariant: the end of the supervisor ends nothing else. Components are stopped only when it is asked to stop
-//! (SIGTERM) or when the plan changes (SIGHUP).
+//! Invariant: the end of the supervisor ends no other process. It stops components only when it is stopped (SIGTERM)
+//! or when the plan changes (SIGHUP).
 
 mod keeper;
 mod rotate;
@@ -27,10 +27,10 @@ use crate::up;
 pub(crate) use keeper::GRACE;
 pub(crate) use keeper::ready;
 
-/// How often certificates are looked at.
+/// Interval between two checks of certificates.
 const RENEWAL: Duration = Duration::from_secs(12 * 3600);
 
-/// The supervisor's own name among the records.
+/// Name of the supervisor's own record.
 pub(crate) const NAME: &str = "supervisor";
 
 struct Kept {
@@ -44,9 +44,9 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
     let settings = Settings::load(data_dir)?
         .ok_or_else(|| Error::Refused(format!("{} holds no cluster; run `ironclad up` first", data_dir.display())))?;
     let layout = Layout::of(&settings);
-    // Without a terminal and a session of somebody else's; fails harmlessly for the leader of one.
+    // Leaves the caller's terminal and session; fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
-    // Before the record is there for others to see: without a handler the signal would end this process.
+    // Install the handler before the record is visible to others: without it the signal would end this process.
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
     let _lock = own(&layout)?;
     if settings.real() {
@@ -76,7 +76,8 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
     Ok(())
 }
 
-/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts what uses them.
+/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the components that
+/// use them.
 fn renew(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
     let written = up::write_files(settings, layout)?;
     if written.is_empty() {
@@ -93,7 +94,7 @@ fn load(layout: &Layout) -> Result<Plan> {
     serde_json::from_slice(&text).map_err(|cause| Error::Settings { path, cause })
 }
 
-/// Makes this process the cluster's only supervisor. The lock goes with the process.
+/// Makes this process the cluster's only supervisor. The kernel releases the lock when the process exits.
 fn own(layout: &Layout) -> Result<std::fs::File> {
     crate::files::create_dir(layout.run(), 0o711)?;
     let path = layout.run().join("supervisor.lock");
@@ -108,7 +109,7 @@ fn own(layout: &Layout) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// Brings what is kept in line with a plan: removed and changed processes stop, in reverse order; the rest stays.
+/// Applies a plan: removed and changed processes stop, in reverse order; the others keep running.
 async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
     let gone: Vec<String> = kept
         .values()
@@ -133,15 +134,15 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
     }
 }
 
-/// Keeps a process running until `stop`, whatever becomes of its keeper: a new keeper adopts the process.
+/// Keeps a process running until `stop`. If its loop panics, a new loop adopts the process.
 async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
     let name = process.name.clone();
     let keeper = || keeper::keep(process.clone(), after.clone(), layout.clone(), stop.clone());
     restart_after_panic(&name, Duration::from_secs(1), keeper).await;
 }
 
-/// Runs a task to its end, again after each panic. The supervisor must outlive its own defects: without systemd nothing
-/// restarts it.
+/// Runs a task to its end, again after each panic. The supervisor must survive its own defects: without systemd
+/// nothing restarts it.
 async fn restart_after_panic<F>(name: &str, pause: Duration, mut task: impl FnMut() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -152,7 +153,7 @@ where
     }
 }
 
-/// Stops everything, those that depend on others first.
+/// Stops everything, dependent processes first.
 async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
     let mut left: Vec<Kept> = kept.drain().map(|(_, kept)| kept).collect();
     while !left.is_empty() {

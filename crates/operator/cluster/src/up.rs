@@ -1,4 +1,4 @@
-//! Bringing a cluster up, or repairing one: every step looks at what is there and does what is missing.
+//! Starts or repairs a cluster: every step checks the state and does only what is missing.
 
 mod choose;
 mod wait;
@@ -18,28 +18,28 @@ use crate::plan::plan;
 use crate::settings::{Runtime, Settings};
 use crate::{addons, checks, configs, files, guardian, network};
 
-/// What `up` is asked for. What is left open keeps the value of the last time, or the default.
+/// Options of `up`. An absent option keeps the stored value, or the default.
 #[derive(Debug, Clone, Default)]
 pub struct Up {
-    /// The data folder.
+    /// Data directory.
     pub data_dir: PathBuf,
-    /// The folder of the component binaries.
+    /// Directory of the component binaries.
     pub bin_dir: Option<PathBuf>,
-    /// A runtime that runs already.
+    /// Socket of an existing runtime.
     pub runtime_endpoint: Option<String>,
-    /// Pretend to run containers.
+    /// Simulate containers.
     pub simulated: bool,
-    /// The node's name.
+    /// Name of the node.
     pub node_name: Option<String>,
-    /// The node's address.
+    /// Address of the node.
     pub node_address: Option<std::net::IpAddr>,
     /// Addresses of pods.
     pub pod_cidr: Option<Ipv4Net>,
     /// Addresses of Services.
     pub service_cidr: Option<Ipv4Net>,
-    /// Take any free ports instead of the usual ones.
+    /// Pick free ports instead of the default ones.
     pub pick_ports: bool,
-    /// Ports given by name.
+    /// API server's port.
     pub api_port: Option<u16>,
     /// The store's port.
     pub store_port: Option<u16>,
@@ -53,7 +53,7 @@ pub struct Up {
     pub verbosity: Option<u8>,
 }
 
-/// Brings the cluster up and waits until its node is Ready. `say` tells what happens.
+/// Starts the cluster and waits until its node is Ready. Reports progress through `say`.
 pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
     let began = Instant::now();
     let (settings, remark) = choose::settings(options)?;
@@ -97,8 +97,8 @@ fn connect(layout: &Layout) -> Result<Client> {
     Ok(Client::new(config.user_agent("ironclad")))
 }
 
-/// Writes certificates and configuration where they are missing or no longer right, certificates in their last 90 days
-/// included. Returns the names of the certificates that were written.
+/// Writes missing or outdated certificates and configurations, certificates in their last 90 days included. Returns
+/// the names of the written certificates.
 pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
     let node = NodeName { name: settings.node_name.clone(), addresses: vec![settings.node_address] };
     let names = Names {
@@ -137,7 +137,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
     Ok(written)
 }
 
-/// Writes the plan with the stamps of programs and files as they are now.
+/// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
     let mut plan = plan(settings, layout);
     plan.stamp();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::tar::Tar;
 use crate::files::digest;
 
-/// What the image runs.
+/// Entry point and command of the image.
 pub struct Config {
     /// The entry point.
     pub entrypoint: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Config {
     pub command: Vec<String>,
 }
 
-/// The archive.
+/// Builds the archive.
 pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
     let layer_digest = digest(layer);
     let mut run = json!({ "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"] });
@@ -58,7 +58,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest(blob)), "size": blob.len() })
 }
 
-/// The processor's name as images spell it.
+/// Returns the processor's name in OCI's spelling.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,8 +1,9 @@
-//! The sandbox's first process: 248 bytes of ELF that reap children and end on SIGTERM or SIGINT.
+//! The sandbox's first process: 248 bytes of ELF that reap children and exit on SIGTERM or SIGINT.
 //!
-//! As the first process of a PID namespace it must not rely on default actions, which are not taken there. So it has the
-//! kernel reap its children (SIGCHLD ignored), blocks the two signals and waits for them. Rejected: a shell, which takes
-//! a hundred times the memory for each pod.
+//! In the first process of a PID namespace, signals have no default action. So it makes the kernel reap its children
+//! (SIGCHLD ignored), blocks the two signals and waits for them.
+//!
+//! Rejected: a shell, which takes a hundred times the memory for each pod.
 
 /// rt_sigaction(SIGCHLD, SIG_IGN); rt_sigprocmask(SIG_BLOCK, {INT, TERM}); rt_sigtimedwait until one comes;
 /// exit_group(0). Then the data: the sigaction and the signal set.
@@ -19,12 +20,12 @@ const X86_64: [u8; 128] = [
 const BASE: u64 = 0x40_0000;
 const HEADERS: u64 = 64 + 56;
 
-/// The program for this machine's processor, where there is one.
+/// Returns the program for this machine's processor, if there is one.
 pub fn program() -> Option<Vec<u8>> {
     (std::env::consts::ARCH == "x86_64").then(|| elf(62, &X86_64))
 }
 
-/// A static executable of one segment that holds the headers and the code.
+/// Builds a static executable of one segment with headers and code.
 fn elf(machine: u16, code: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");

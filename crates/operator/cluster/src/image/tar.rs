@@ -1,19 +1,20 @@
-//! A ustar writer, as much of it as an image layer needs. Times are zero: the same content gives the same digest.
+//! A ustar writer with the features that an image layer needs. Times are zero, so that the same content has the same
+//! digest.
 
 const BLOCK: usize = 512;
 
-/// An archive in the making.
+/// An archive under construction.
 pub struct Tar {
     data: Vec<u8>,
 }
 
 impl Tar {
-    /// An empty archive.
+    /// Creates an empty archive.
     pub fn new() -> Self {
         Self { data: Vec::new() }
     }
 
-    /// Adds a folder.
+    /// Adds a directory.
     pub fn directory(&mut self, path: &str, mode: u32) {
         self.header(&format!("{path}/"), mode, 0, b'5', "");
     }
@@ -31,13 +32,13 @@ impl Tar {
         self.header(path, 0o777, 0, b'2', target);
     }
 
-    /// The finished archive.
+    /// Returns the finished archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.data.resize(self.data.len() + 2 * BLOCK, 0);
         self.data
     }
 
-    /// Paths are ours and shorter than the header's 100 bytes.
+    /// Writes a header. Paths come from this crate and are shorter than the header's limit of 100 bytes.
     fn header(&mut self, path: &str, mode: u32, size: usize, kind: u8, target: &str) {
         let mut block = [0u8; BLOCK];
         put(&mut block, 0, 100, path.as_bytes());

@@ -1,4 +1,4 @@
-//! One process's keeper: start or adopt, wait for the end, pause, again.
+//! One process's loop: start or adopt, wait for the exit, back off, repeat.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,14 @@ use crate::layout::Layout;
 use crate::plan::{Process, Ready};
 use crate::process::Running;
 
-/// How long a component may take to end.
+/// Grace period of a component.
 pub(crate) const GRACE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
-/// A process that ran this long has proved itself: the pause starts small again.
+/// Running time after which the back-off is reset.
 const PROVED: Duration = Duration::from_secs(30);
-/// After this long a process is started even if what it needs is not there: components wait for it themselves.
+/// Maximum wait for dependencies: after that the process is started anyway, because components wait for them
+/// themselves.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps `process` running until `stop`.
@@ -62,7 +63,7 @@ pub(crate) async fn keep(process: Process, after: Vec<Ready>, layout: Layout, st
     }
 }
 
-/// The process that an earlier supervisor left, unless it runs something else than what the plan says now.
+/// Adopts the process of an earlier supervisor, unless its stamp differs from the plan's.
 async fn adopt(process: &Process, layout: &Layout) -> Option<Running> {
     let mut running = Running::adopt(&process.name, layout)?;
     if running.record.stamp == process.stamp {
@@ -82,7 +83,7 @@ async fn all_ready(what: &[Ready]) {
     }
 }
 
-/// Whether something shows that it is ready.
+/// Returns whether the readiness check passes.
 pub(crate) async fn ready(what: &Ready) -> bool {
     let attempt = async {
         match what {

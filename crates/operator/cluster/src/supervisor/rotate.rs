@@ -1,5 +1,5 @@
-//! Log files stay within bounds. They are copied and cut rather than renamed, because the writers hold them open and
-//! must not depend on the supervisor living (which rules out pipes).
+//! Log rotation. Logs are copied and truncated rather than renamed, because the writers hold them open and must not
+//! depend on the supervisor (which rules out pipes).
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 const LARGEST: u64 = 20 << 20;
 const KEPT: u32 = 3;
-/// A multiple of the block sizes of file systems: the unit in which the start of a file can be cut off.
+/// A multiple of file systems' block sizes: the unit in which the start of a file can be removed.
 const BLOCK: u64 = 64 << 10;
 
-/// Rotates what has grown too large.
+/// Rotates the logs that are too large.
 pub(crate) fn rotate(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -41,8 +41,8 @@ fn rotate_file(path: &Path) -> io::Result<()> {
 
 /// Removes the first `copied` bytes of a log that another process appends to.
 ///
-/// ext4 and xfs cut them off in one step, and a line that is written meanwhile stays in the log. On other file systems the
-/// rest is copied until nothing is left, and only a line of the moment before the truncation is lost.
+/// ext4 and xfs remove them in one step, and a line that is written meanwhile stays in the log. On other file systems
+/// the rest is copied until nothing is left, and only a line written right before the truncation is lost.
 fn cut(log: &mut fs::File, old: &mut fs::File, copied: u64) -> io::Result<()> {
     if copied > 0 && fallocate(&*log, FallocateFlags::COLLAPSE_RANGE, 0, copied).is_ok() {
         return Ok(());
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&small).unwrap(), "x");
     }
 
-    /// What is written between two reads of the rotation is in one of the two files.
+    /// Data written between two reads of the rotation is in one of the two files.
     #[test]
     fn rotation_loses_no_line_that_was_written_before_it_ended() {
         let dir = tempfile::tempdir().unwrap();

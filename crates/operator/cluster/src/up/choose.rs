@@ -1,4 +1,4 @@
-//! From what is asked for, what was there before and what the machine is: the settings.
+//! Chooses the settings from options, stored settings and the machine.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::settings::{LAYOUT, Ports, Runtime, Settings};
 
-/// The settings, and a remark for the person if something is not as they may expect.
+/// Returns the settings, and a remark for the user if something may be unexpected.
 pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
     let data_dir = absolute(&options.data_dir)?;
     let before = Settings::load(&data_dir)?;
@@ -51,7 +51,7 @@ fn keep<T: Clone>(given: Option<T>, before: Option<&T>, otherwise: impl FnOnce()
     given.or_else(|| before.cloned()).unwrap_or_else(otherwise)
 }
 
-/// A range that objects in the store depend on: it can't change once there are some.
+/// Chooses a range that objects in the store depend on: it can't change once they exist.
 fn fixed(flag: &str, given: Option<Ipv4Net>, before: Option<Ipv4Net>, usual: [u8; 4], length: u8) -> Result<Ipv4Net> {
     match (given, before) {
         (Some(given), Some(before)) if given.trunc() != before => Err(Error::Refused(format!(
@@ -107,7 +107,7 @@ fn valid_name(name: &str) -> bool {
     name.len() <= 253 && name.chars().all(ok) && edge(name.chars().next()) && edge(name.chars().last())
 }
 
-/// The address that the default route uses (nothing is sent), or that of any interface, or loopback.
+/// Returns the address of the default route (sends no packet), or of any interface, or loopback.
 fn address() -> IpAddr {
     let routed = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| socket.local_addr()))
@@ -159,7 +159,7 @@ fn pick_one() -> Result<u16> {
     bind().map(|(_, port)| port)
 }
 
-/// Free ports, all held until the last is found so that they differ.
+/// Picks free ports; all are held until the last is found, so that they differ.
 fn pick() -> Result<Ports> {
     let held = std::iter::repeat_with(bind).take(11).collect::<Result<Vec<_>>>()?;
     let mut next = held.iter().map(|(_, port)| *port);

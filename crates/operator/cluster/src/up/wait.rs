@@ -1,4 +1,4 @@
-//! Waiting, each time with a deadline and a pointer to the log that tells why it takes so long.
+//! Waits, each with a timeout and a pointer to the log that explains a delay.
 
 use std::future::Future;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::supervisor::ready;
 
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Tries until it holds. Only used while things start and there is nothing to watch yet.
+/// Polls until the condition holds. Only used while components start and there is nothing to watch yet.
 async fn until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
 where
     F: FnMut() -> Fut,
@@ -31,13 +31,13 @@ where
     tokio::time::timeout(Duration::from_secs(seconds), attempts).await.map_err(late)
 }
 
-/// Until the runtime listens.
+/// Waits until the runtime listens.
 pub async fn socket(path: &Path, layout: &Layout) -> Result<()> {
     let target = Ready::Unix(path.to_owned());
     until("the start of the container runtime", 60, &layout.log("containerd"), || ready(&target)).await
 }
 
-/// Until the API server says it is ready.
+/// Waits until the API server is ready.
 pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
     until("the start of the API server", 120, &layout.log("kube-apiserver"), || async {
         let mut request = Request::get("/readyz");
@@ -47,7 +47,7 @@ pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
     .await
 }
 
-/// Until the namespace for system objects is there.
+/// Waits until the namespace of system objects exists.
 pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
     until("the namespace kube-system", 60, &layout.log("kube-apiserver"), || async {
         client.api::<Namespace>().get("kube-system").await.is_ok()
@@ -55,7 +55,7 @@ pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> R
     .await
 }
 
-/// Until the node is Ready: a watch, from the state that a list gave.
+/// Waits until the node is Ready: a watch, from the state of a list.
 pub async fn node(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     const SECONDS: u64 = 180;
     let waiting = async {
@@ -72,7 +72,7 @@ pub async fn node(client: &Client, settings: &Settings, layout: &Layout) -> Resu
     tokio::time::timeout(Duration::from_secs(SECONDS), waiting).await.map_err(late)
 }
 
-/// Ends well when the node is Ready; any end of the watch before is an error.
+/// Returns when the node is Ready; an earlier end of the watch is an error.
 async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
     let api = client.api::<Node>();
     let which = ListParams::new().fields(format!("metadata.name={name}"));
@@ -97,13 +97,13 @@ fn is_ready(node: &Node) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
-/// Until the cluster DNS has seen the cluster.
+/// Waits until the cluster DNS has synced.
 pub async fn dns(settings: &Settings, layout: &Layout) -> Result<()> {
     let port = settings.ports.dns_health;
     until("readiness of cluster DNS", 60, &layout.log("cluster-dns"), || http_ok(port, "/ready")).await
 }
 
-/// Whether a local HTTP endpoint answers 200.
+/// Returns whether a local HTTP endpoint responds with 200.
 async fn http_ok(port: u16, path: &str) -> bool {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let attempt = async {
