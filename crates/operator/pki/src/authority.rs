@@ -1,4 +1,4 @@
-//! A certificate authority kept as two files, `NAME.crt` and `NAME.key`.
+//! A certificate authority, stored as `NAME.crt` and `NAME.key`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use time::{Duration, OffsetDateTime};
 use crate::Error;
 use crate::files::{read_optional, write_private, write_public};
 
-/// How long an authority lives. Replacing one means replacing everything it signed.
+/// Lifetime of a CA. Replacing one means replacing every certificate it signed.
 const LIFETIME: Duration = Duration::days(3650);
 
-/// An authority that can sign.
+/// A CA with its key.
 pub struct Authority {
     path: PathBuf,
     certificate: String,
@@ -19,7 +19,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Reads `NAME.crt` and `NAME.key` in `folder`, or makes them.
+    /// Loads `NAME.crt` and `NAME.key` in `folder`, or creates them.
     pub fn ensure(folder: &Path, name: &str, common_name: &str) -> Result<Self, Error> {
         let crt = folder.join(format!("{name}.crt"));
         let key = folder.join(format!("{name}.key"));
@@ -56,13 +56,13 @@ impl Authority {
         Self::from_pem(crt, certificate, &pair.serialize_pem())
     }
 
-    /// The certificate's file.
+    /// Returns the path of the certificate.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The certificate in PEM.
+    /// Returns the certificate in PEM.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate

@@ -1,4 +1,4 @@
-//! One certificate signed by an authority: what it says, whether the one in place still does, and a new one.
+//! Leaf certificates: checks the existing one against the desired subject, and renews it.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,37 +11,37 @@ use crate::files::{read_optional, write_private, write_public};
 use crate::{Authority, Error};
 
 const LIFETIME: Duration = Duration::days(365);
-/// A certificate is replaced when less than this is left.
+/// A certificate is renewed if less than this is left.
 const RENEW_BEFORE: Duration = Duration::days(90);
 
-/// What a certificate may be used for.
+/// The usage of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// To prove who a client is.
+    /// Client authentication.
     Client,
-    /// To prove who a server is.
+    /// Server authentication.
     Server,
-    /// Both: members of the store talk to one another.
+    /// Both: members of the store connect to each other.
     Both,
 }
 
-/// Who a certificate is for.
+/// The desired subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The user or host name.
+    /// User or host name.
     pub common_name: String,
-    /// The group, for clients.
+    /// Group, for clients.
     pub organization: Option<String>,
     /// DNS names of a server.
     pub dns: Vec<String>,
-    /// Addresses of a server.
+    /// IP addresses of a server.
     pub addresses: Vec<IpAddr>,
-    /// What it is used for.
+    /// Usage.
     pub usage: Usage,
 }
 
 impl Subject {
-    /// A client called `common_name`, in the group `organization`.
+    /// Returns the subject of a client `common_name` in the group `organization`.
     #[must_use]
     pub fn client(common_name: &str, organization: Option<&str>) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Subject {
         }
     }
 
-    /// A server reachable under these names.
+    /// Returns the subject of a server with these names.
     #[must_use]
     pub fn server(common_name: &str, mut dns: Vec<String>, mut addresses: Vec<IpAddr>) -> Self {
         dns.sort();
@@ -64,10 +64,10 @@ impl Subject {
     }
 }
 
-/// Writes `NAME.crt` and `NAME.key` in `folder` unless they already say what `subject` says; true if they were written.
+/// Writes `NAME.crt` and `NAME.key` in `folder` unless they match `subject`; returns true if they were written.
 ///
 /// # Errors
-/// A file can't be read or written, or the authority can't sign.
+/// A file can't be read or written, or the CA can't sign.
 pub fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subject) -> Result<bool, Error> {
     let crt = folder.join(format!("{name}.crt"));
     let key = folder.join(format!("{name}.key"));
@@ -138,7 +138,7 @@ fn subject_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// Everything a certificate says about its holder, in one comparable list.
+/// Returns everything in a certificate about its subject, as one comparable list.
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let subject = certificate.subject();

@@ -1,4 +1,4 @@
-//! Files that hold keys: written whole, mode 0600, never readable by others on the way.
+//! Files that hold keys: written atomically, mode 0600, at no moment readable by others.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Writes `data` to `path` with mode 0600, replacing it in one step.
+/// Writes `data` to `path` with mode 0600, atomically.
 pub fn write_private(path: &Path, data: &[u8]) -> Result<(), Error> {
     write(path, data, 0o600)
 }
@@ -30,7 +30,7 @@ fn write(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     fs::rename(fresh, path).map_err(io)
 }
 
-/// The text of a file, or nothing when it does not exist.
+/// Returns the text of a file; None if it does not exist.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

@@ -1,4 +1,4 @@
-//! Kubeconfig files with everything inside, so that one file can be carried elsewhere.
+//! Kubeconfig files with embedded certificates, so that one file can be copied elsewhere.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use base64::engine::general_purpose::STANDARD;
 use crate::Error;
 use crate::files::{read_optional, write_private};
 
-/// What a kubeconfig says.
+/// The content of a kubeconfig.
 #[derive(Debug, Clone)]
 pub struct Kubeconfig<'a> {
-    /// The cluster's name in the file.
+    /// Name of the cluster in the file.
     pub cluster: &'a str,
-    /// The user's name in the file.
+    /// Name of the user in the file.
     pub user: &'a str,
-    /// The API server, `https://host:port`.
+    /// URL of the API server, `https://host:port`.
     pub server: &'a str,
-    /// The authority's certificate in PEM.
+    /// The CA's certificate in PEM.
     pub authority: &'a str,
-    /// The client certificate's file.
+    /// Path of the client certificate.
     pub certificate: &'a Path,
-    /// The client key's file.
+    /// Path of the client key.
     pub key: &'a Path,
 }
 
 impl Kubeconfig<'_> {
-    /// Writes the file with mode 0600 if it does not say this already; true if it was written.
+    /// Writes the file with mode 0600 if its content differs; returns true if it was written.
     pub fn write(&self, path: &Path) -> Result<bool, Error> {
         let text = self.render()?;
         if read_optional(path)?.as_deref() == Some(text.as_str()) {

@@ -1,4 +1,4 @@
-//! The set of certificates of one cluster, laid out as kubeadm does so that its guides apply.
+//! The set of certificates of one cluster, in kubeadm's layout, so that kubeadm's guides apply.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -13,28 +13,28 @@ use crate::{Error, Kubeconfig};
 /// A node: its name and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeName {
-    /// The Node object's name.
+    /// Name of the Node object.
     pub name: String,
     /// Addresses of its kubelet.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What the certificates depend on.
+/// Inputs of the certificates.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// DNS domain of the cluster.
     pub domain: String,
     /// Address of the `kubernetes` Service.
     pub service_address: IpAddr,
-    /// Further names of the API server.
+    /// Additional DNS names of the API server.
     pub extra_dns: Vec<String>,
-    /// Further addresses of the API server.
+    /// Additional addresses of the API server.
     pub addresses: Vec<IpAddr>,
     /// The nodes on this machine.
     pub nodes: Vec<NodeName>,
 }
 
-/// The user as which the API server connects to kubelets; it needs a binding to `system:kubelet-api-admin`.
+/// The user with which the API server connects to kubelets; it needs a binding to `system:kubelet-api-admin`.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 /// Paths of the whole set.
@@ -45,7 +45,7 @@ pub struct Pki {
     store: Authority,
 }
 
-/// Makes what is missing, or no longer right, in `folder`. Gives the names of the certificates that were written.
+/// Creates missing or outdated certificates in `folder`. Returns the names of the written ones.
 pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error> {
     let pki = Pki {
         folder: folder.to_owned(),
@@ -68,7 +68,8 @@ pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error>
 fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
     let mut all = vec![
         (&pki.cluster, "apiserver", api_server(names)),
-        // Not in `system:masters`: a node decides where its connections lead, so the certificate must open kubelets only.
+        // Not in `system:masters`: a node's object controls where these connections go, so the certificate must give
+        // access to kubelets only.
         (&pki.cluster, "apiserver-kubelet-client", Subject::client(KUBELET_CLIENT, None)),
         (&pki.front_proxy, "front-proxy-client", Subject::client("front-proxy-client", None)),
         (&pki.store, "apiserver-etcd-client", Subject::client("kube-apiserver-etcd-client", None)),
@@ -119,7 +120,7 @@ fn store(names: &Names, usage: Usage) -> Subject {
     Subject { usage, ..Subject::server("kvstore", vec!["localhost".to_owned()], addresses) }
 }
 
-/// Makes `sa.key` and `sa.pub`, the pair that signs ServiceAccount tokens; true if they were written.
+/// Creates `sa.key` and `sa.pub`, the key pair of ServiceAccount tokens; returns true if they were written.
 pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
     let private = folder.join("sa.key");
     let public = folder.join("sa.pub");
@@ -138,37 +139,37 @@ pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
 }
 
 impl Pki {
-    /// The certificate file called `name`.
+    /// Returns the path of the certificate `name`.
     #[must_use]
     pub fn crt(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.crt"))
     }
 
-    /// The key file called `name`.
+    /// Returns the path of the key `name`.
     #[must_use]
     pub fn key(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.key"))
     }
 
-    /// The authority of clients and of the API server and kubelets.
+    /// Returns the CA of clients, API server and kubelets.
     #[must_use]
     pub fn cluster(&self) -> &Authority {
         &self.cluster
     }
 
-    /// The authority of the store and its clients.
+    /// Returns the CA of the store and its clients.
     #[must_use]
     pub fn store(&self) -> &Authority {
         &self.store
     }
 
-    /// The authority of proxies in front of extension API servers.
+    /// Returns the CA of proxies in front of extension API servers.
     #[must_use]
     pub fn front_proxy(&self) -> &Authority {
         &self.front_proxy
     }
 
-    /// Writes a kubeconfig for the certificate called `name`; true if the file changed.
+    /// Writes a kubeconfig with the certificate `name`; returns true if the file changed.
     pub fn kubeconfig(&self, path: &Path, name: &str, user: &str, server: &str) -> Result<bool, Error> {
         Kubeconfig {
             cluster: "ironclad",

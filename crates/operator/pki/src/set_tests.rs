@@ -48,7 +48,7 @@ fn a_kubeconfig_is_private_and_written_once() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// CVE-2022-3294: the API server shows this certificate to whatever address a node names.
+/// CVE-2022-3294: the API server presents this certificate to any address that a node names.
 #[test]
 fn kubelet_client_certificate_is_in_no_group() {
     let dir = tempfile::tempdir().unwrap();
