@@ -10,7 +10,7 @@ pub enum VolumeError {
     Io {
         /// The operation.
         action: &'static str,
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]
