@@ -62,7 +62,7 @@ pub struct Settings {
     pub tls13_only: bool,
     /// Serve exec, attach, port-forward, run and logs.
     pub debugging: bool,
-    /// How long TokenReview and SubjectAccessReview results are cached.
+    /// Lifetime of cached TokenReview and SubjectAccessReview results.
     pub kept: AnswersKept,
     /// CA that signs client certificates.
     pub client_ca: Option<PathBuf>,

@@ -4,7 +4,6 @@ use crate::pod::spec::{self, Role};
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use std::sync::Arc;
 
-/// Upstream's message.
 pub(crate) const MESSAGE: &str = "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the \
                                   requested pod ports";
 
