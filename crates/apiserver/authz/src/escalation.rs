@@ -1,7 +1,8 @@
 //! Prevents privilege escalation: a write to a role needs the rules themselves or the verb `escalate`, a write to a
 //! binding needs the role's rules or the verb `bind`.
 //!
-//! It is an admission plugin, run last among the validating ones, so that it sees the object that will be stored.
+//! The check is an admission plugin, run last among the validating ones, so that it sees the object that will be
+//! stored.
 
 use crate::rbac::{GROUP, Rbac, Rule};
 use api_meta::ApiError;
