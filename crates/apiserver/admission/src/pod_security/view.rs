@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct View<'a> {
     /// The pod's or template's metadata.
     pub metadata: &'a Value,
-    /// Its spec.
+    /// Pod spec.
     pub spec: &'a Value,
     /// Version of the standards.
     pub version: Version,
