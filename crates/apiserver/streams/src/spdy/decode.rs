@@ -11,16 +11,16 @@ const LONGEST: usize = 64 * 1024;
 pub(crate) enum Frame {
     /// Bytes of a stream, as many as have arrived; `last` closes it.
     Data {
-        /// The stream.
+        /// Stream id.
         stream: u32,
-        /// The bytes.
+        /// Received bytes.
         bytes: Bytes,
         /// The stream is closed.
         last: bool,
     },
     /// A stream was aborted.
     Reset {
-        /// The stream.
+        /// Stream id.
         stream: u32,
     },
     /// A ping, which must be answered.
