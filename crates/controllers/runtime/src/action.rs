@@ -24,7 +24,7 @@ pub enum EventType {
 pub struct Note {
     /// The object it is about.
     pub regarding: ObjectReference,
-    /// Its type.
+    /// Type of the event.
     pub kind: EventType,
     /// Machine-readable reason.
     pub reason: String,
