@@ -50,7 +50,7 @@ impl Step {
 /// One object.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its kind.
+    /// Kind of the object.
     pub resource: Arc<ApiResource>,
     /// Metadata of the object.
     pub object: Arc<PartialObject>,

@@ -10,7 +10,7 @@ use controllers_runtime::discovery::{self, Discovered};
 use super::graph::Node;
 use super::{IGNORED, Shared};
 
-/// How long a kind that can't be listed delays the collection of all others.
+/// Maximum time for which a kind that can't be listed delays the collection of all others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Discovers kinds, watches them, and queues all doubtful objects once every kind is listed.
