@@ -10,7 +10,7 @@ use serde_json::json;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time};
 
-/// How long a node must be missing before its pods count as orphaned.
+/// Time for which a node must be missing before its pods count as orphaned.
 const QUARANTINE: Duration = Duration::from_secs(40);
 /// Queue key for the count of terminated pods.
 const CENSUS: &str = "census";
