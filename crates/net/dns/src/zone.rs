@@ -52,7 +52,7 @@ pub enum Answer {
     Alias {
         /// The alias itself.
         record: Record,
-        /// Its target.
+        /// Target of the alias.
         target: Name,
     },
     /// The name is not in this zone.
