@@ -44,7 +44,7 @@ pub enum Error {
     Command {
         /// The command.
         command: String,
-        /// Its error output.
+        /// Error output of the command.
         reason: String,
     },
     /// An error about certificates.

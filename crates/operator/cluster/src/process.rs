@@ -66,7 +66,7 @@ pub fn start_of(pid: i32) -> Option<u64> {
 
 /// A running process.
 pub struct Running {
-    /// Its record.
+    /// Record of the process.
     pub record: Record,
     descriptor: AsyncFd<OwnedFd>,
     child: Option<std::process::Child>,
