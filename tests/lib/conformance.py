@@ -15,8 +15,8 @@ TITLES = {
 }
 HEAD = """# Conformance
 
-Written by `tests/conformance`; do not edit. Each row is a group of black-box checks. What fails is named below each table
-and is what is not there yet, with the reason where one is known."""
+Written by `tests/conformance`; do not edit. Each row is a group of black-box checks. Failing checks are listed below each
+table, with the reason if it is known."""
 
 
 def read_states(path):
@@ -49,7 +49,7 @@ def write_kit(title, states, reasons):
         groups[group_of(name)][word] += 1
     total = sum(groups.values(), collections.Counter())
     print(f"\n## {title}\n\n{total['ok']} of {total.total()} pass.\n")
-    print("| group | pass | fail | skipped | not there yet |\n|---|---|---|---|---|")
+    print("| group | pass | fail | skipped | not implemented |\n|---|---|---|---|---|")
     for group, count in sorted(groups.items()):
         print(f"| {group} | {count['ok']} | {count['FAIL']} | {count['skip']} | {count['absent']} |")
     failed = collections.defaultdict(list)
