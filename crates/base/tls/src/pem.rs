@@ -1,6 +1,7 @@
 //! Certificates and keys from PEM, with errors that name the file and the remedy.
 
 use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 
 /// Returns all certificates in `pem`. `path` is used in the error.
 pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> = rustls_pemfile::certs(&mut &*pem).filter_map(Result::ok).collect();
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     if found.is_empty() {
         return Err(TlsError::Empty { path: path.into(), what: "certificate" });
     }
@@ -48,8 +49,8 @@ pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'stati
 
 /// Returns the first private key in `pem`. `path` is used in the error.
 pub fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let key = rustls_pemfile::private_key(&mut &*pem).ok().flatten();
-    key.ok_or_else(|| TlsError::Empty { path: path.into(), what: "private key" })
+    let key = PrivateKeyDer::from_pem_slice(pem);
+    key.map_err(|_| TlsError::Empty { path: path.into(), what: "private key" })
 }
 
 /// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.

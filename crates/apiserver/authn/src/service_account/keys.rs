@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -44,15 +45,15 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
     let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
     let pem = read(path)?;
     let mut keys = Vec::new();
-    for item in rustls_pemfile::read_all(&mut pem.as_slice()) {
-        let item = item.map_err(|_| bad("it is not PEM"))?;
-        let numbers = match item {
-            rustls_pemfile::Item::SubjectPublicKeyInfo(der) => from_spki(&der),
-            rustls_pemfile::Item::X509Certificate(der) => {
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
+        let (kind, der) = section.map_err(|_| bad("it is not PEM"))?;
+        let numbers = match kind {
+            SectionKind::PublicKey => from_spki(&der),
+            SectionKind::Certificate => {
                 let parsed = x509_parser::certificate::X509Certificate::from_der(&der);
                 parsed.ok().and_then(|(_, c)| from_spki(c.public_key().raw))
             }
-            other => private(other).and_then(|(key, algorithm)| from_private(&key, algorithm)),
+            _ => private(kind, &der).and_then(|(key, algorithm)| from_private(&key, algorithm)),
         };
         keys.push(numbers.and_then(verifying).ok_or_else(|| bad("it holds a key that is neither RSA nor P-256"))?);
     }
@@ -66,8 +67,8 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
 pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
     let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
     let pem = read(path)?;
-    for item in rustls_pemfile::read_all(&mut pem.as_slice()).flatten() {
-        if let Some((key, algorithm)) = private(item) {
+    for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {
+        if let Some((key, algorithm)) = private(kind, &der) {
             let public = from_private(&key, algorithm).and_then(verifying);
             let public = public.ok_or_else(|| bad("its key is neither RSA nor P-256"))?;
             return Ok(SigningKey { key, public });
@@ -76,16 +77,12 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
     Err(bad("it holds no private key"))
 }
 
-fn private(item: rustls_pemfile::Item) -> Option<(EncodingKey, Algorithm)> {
-    match item {
-        rustls_pemfile::Item::Pkcs1Key(der) => {
-            Some((EncodingKey::from_rsa_der(der.secret_pkcs1_der()), Algorithm::RS256))
-        }
-        rustls_pemfile::Item::Sec1Key(der) => {
-            Some((EncodingKey::from_ec_der(&sec1_as_pkcs8(der.secret_sec1_der())), Algorithm::ES256))
-        }
-        rustls_pemfile::Item::Pkcs8Key(der) => {
-            let pem = pem_of(der.secret_pkcs8_der());
+fn private(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorithm)> {
+    match kind {
+        SectionKind::RsaPrivateKey => Some((EncodingKey::from_rsa_der(der), Algorithm::RS256)),
+        SectionKind::EcPrivateKey => Some((EncodingKey::from_ec_der(&sec1_as_pkcs8(der)), Algorithm::ES256)),
+        SectionKind::PrivateKey => {
+            let pem = pem_of(der);
             EncodingKey::from_ec_pem(pem.as_bytes())
                 .map(|k| (k, Algorithm::ES256))
                 .or_else(|_| EncodingKey::from_rsa_pem(pem.as_bytes()).map(|k| (k, Algorithm::RS256)))
