@@ -170,8 +170,9 @@ fn privileged(view: &View<'_>) -> Option<Finding> {
     finding("privileged", format!("{} must not set securityContext.privileged=true", containers(&names)))
 }
 
-/// Upstream lets pods with `hostUsers: false` unmask /proc since policy version 1.35. This release's kubelet does not
-/// support user namespaces, and root with an unmasked /proc would be root on the node: no exception.
+/// Checks `procMount`. Upstream lets pods with `hostUsers: false` unmask /proc since policy version 1.35. This
+/// release's kubelet does not support user namespaces, and root with an unmasked /proc would be root on the node: no
+/// exception.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
     let other = |c: &Value| !matches!(text(c, "/securityContext/procMount"), "" | "Default");
     let names = view.named(other);

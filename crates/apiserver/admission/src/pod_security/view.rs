@@ -32,7 +32,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// `"a", "b"`
+/// Formats `"a", "b"`.
 pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
     let quoted: Vec<String> = names.iter().map(|n| format!("{:?}", n.as_ref())).collect();
     quoted.join(", ")
