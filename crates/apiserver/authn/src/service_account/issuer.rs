@@ -113,6 +113,7 @@ impl TokenIssuer {
                 )));
             }
         };
+        // Read from the store: the cache may still have an object that was deleted and created again.
         let found = self.objects.live(&GroupResource::new("", resource), namespace, name).await?;
         let found = found.ok_or_else(|| ApiError::not_found("", resource, name))?;
         if !text("uid").is_empty() && text("uid") != found.uid() {
