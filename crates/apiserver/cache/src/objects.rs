@@ -34,7 +34,7 @@ impl Objects for Caches {
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
         match self.of(&resource.group, &resource.resource) {
             Some(cache) => cache.observe(observer),
-            None => tracing::warn!(?resource, "nothing is stored of a resource that is to be observed"),
+            None => tracing::warn!(?resource, "cannot observe a resource that is not stored"),
         }
     }
 

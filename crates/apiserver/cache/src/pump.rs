@@ -20,7 +20,7 @@ pub(crate) async fn run(caches: Arc<Caches>, stop: CancellationToken) {
         loop {
             let revision = load(&caches).await;
             follow(&caches, revision, stop.clone()).await;
-            tracing::warn!("the store's history was compacted away; all objects are read again");
+            tracing::warn!("the revision of the store's watch was compacted; listing all objects again");
         }
     };
     stop.run_until_cancelled(work).await;
