@@ -11,7 +11,7 @@ pub fn store_error(error: &StoreError) -> ApiError {
         StoreError::Compacted => expired(),
         StoreError::FutureRevision => ApiError::bad_request("the resource version is in the future"),
         other => {
-            tracing::warn!(error = %other, "the store refused or did not answer");
+            tracing::warn!(error = %other, "store request failed");
             ApiError::new(Reason::InternalError, "the store is not available; try again later")
                 .with_details(Details { retry_after_seconds: 1, ..Details::default() })
         }

@@ -162,6 +162,7 @@ fn choose(
     // Ports of different protocols of the same Service may share a number.
     let mut own: BTreeSet<u16> = had.iter().copied().collect();
     let wanted: Vec<Option<u16>> = list(service).iter().map(number).collect();
+    // Requested ports come first, so that no automatic choice takes them.
     for (at, port) in wanted.iter().enumerate().filter_map(|(at, port)| Some((at, (*port)?))) {
         if own.contains(&port) {
             continue;
