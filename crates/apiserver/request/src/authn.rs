@@ -52,6 +52,7 @@ pub struct AuthnError(pub String);
 /// One authentication method. Authenticators are tried in order.
 #[async_trait::async_trait]
 pub trait Authenticator: Send + Sync {
-    /// Authenticates; `Ok(None)` if the credentials are not of this method, so that the next one is tried.
+    /// Authenticates the request. `Ok(None)` means that the credentials are not of this method; the next one is
+    /// tried.
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError>;
 }
