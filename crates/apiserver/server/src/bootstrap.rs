@@ -27,7 +27,7 @@ pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
         match everything(&server, &options, port).await {
             Ok(()) => break,
             Err(error) => {
-                tracing::warn!(%error, "the objects that every cluster has could not all be made; trying again")
+                tracing::warn!(%error, "failed to create bootstrap objects; retrying")
             }
         }
         tokio::time::sleep(RETRY).await;
@@ -117,7 +117,7 @@ async fn create(server: &Server, row: &'static Resource, namespace: &str, object
         Err(error) if error.reason == Reason::AlreadyExists => Ok(()),
         Err(error) if error.reason == Reason::Invalid => {
             // A retry would fail again, and the rest of the cluster works without this object.
-            tracing::error!(%error, "an object that every cluster has is refused");
+            tracing::error!(%error, "failed to create bootstrap object");
             Ok(())
         }
         other => other.map(|_| ()),

@@ -221,7 +221,7 @@ impl ServerOptions {
         let flag = if everywhere { Anonymous::Everywhere } else { Anonymous::Nobody };
         let anonymous = configured.unwrap_or(flag);
         if anonymous != Anonymous::Nobody && self.modes()?.contains(&Mode::AlwaysAllow) {
-            tracing::warn!("requests without credentials are refused, because --authorization-mode is AlwaysAllow");
+            tracing::warn!("requests without credentials are rejected, because --authorization-mode is AlwaysAllow");
             return Ok(Anonymous::Nobody);
         }
         Ok(anonymous)

@@ -186,7 +186,7 @@ fn serving(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
 mod tests {
     use super::*;
 
-    /// All times in milliseconds.
+    /// Returns whether the serving ends within `limit`. All times are in milliseconds.
     async fn closes_within(signal: bool, failed: bool, delay: u64, limit: u64) -> bool {
         let [signalled, failure, closing] = std::array::from_fn(|_| CancellationToken::new());
         for (token, set) in [(&signalled, signal), (&failure, failed)] {

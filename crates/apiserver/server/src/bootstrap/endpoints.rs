@@ -38,11 +38,11 @@ pub async fn keep(server: Arc<Server>, own: Own) {
     let wait = || server.closing.run_until_cancelled(tokio::time::sleep(EVERY));
     while wait().await.is_some() {
         if let Err(error) = renew(&server, own).await {
-            tracing::warn!(%error, "the endpoints of the Service kubernetes could not be brought up to date");
+            tracing::warn!(%error, "failed to update the endpoints of the Service kubernetes");
         }
     }
     if let Err(error) = leave(&server, own).await {
-        tracing::warn!(%error, "this server could not be taken out of the endpoints of the Service kubernetes");
+        tracing::warn!(%error, "failed to remove this server from the endpoints of the Service kubernetes");
     }
 }
 

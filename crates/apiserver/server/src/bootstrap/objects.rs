@@ -117,6 +117,7 @@ fn flow_schemas() -> Vec<Value> {
     heartbeats["spec"]["rules"] =
         json!([{"subjects": groups(&["system:nodes"]), "resourceRules": [nodes, leases(&["*"])]}]);
     let by_namespace = Some("ByNamespace");
+    // Names, levels and precedences are those of upstream's bootstrap configuration.
     vec![
         schema("exempt", "exempt", 1, None, groups(&["system:masters"])),
         probes,

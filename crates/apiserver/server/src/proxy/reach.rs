@@ -33,7 +33,7 @@ impl Reach {
         Reach { own_ports, barred }
     }
 
-    /// Also rejects the other API servers, which are the endpoints of the Service `kubernetes`.
+    /// Adds the other API servers, which are the endpoints of the Service `kubernetes`, to the rejected addresses.
     #[must_use]
     pub fn with_servers(&self, objects: &dyn Objects) -> Self {
         let endpoints = objects.cached(&GroupResource::new("", "endpoints"), "default", "kubernetes");
