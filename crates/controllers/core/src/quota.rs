@@ -65,6 +65,7 @@ pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) 
     let (waiting, known) = (queue.clone(), quotas.clone());
     let again = move |namespace: &str| known.within(namespace).iter().for_each(|q| waiting.add(q.key()));
     let (on_pod, on_other) = (again.clone(), again.clone());
+    // Admission charges what is created, so only events that free usage enqueue quotas.
     let pods = setup.informers.of::<Pod>().index_namespace().on(move |event| match event {
         Event::Deleted(pod) => on_pod(pod.namespace()),
         Event::Applied { old: Some(old), new } if pods::is_terminal(new) && !pods::is_terminal(old) => {

@@ -214,20 +214,20 @@ fn class_of(name: Option<&String>) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// Index of claims that wait for a volume, by class.
+/// Returns the values of a claim in the index `OPEN`: its class if it waits for a volume.
 fn open_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let spec = claim.spec.as_ref();
     let bound = spec.and_then(|s| s.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
     if bound { Vec::new() } else { vec![class_of(spec.and_then(|s| s.storage_class_name.as_ref()))] }
 }
 
-/// Index of volumes that name no claim, by class.
+/// Returns the values of a volume in the index `FREE`: its class if it names no claim.
 fn free_volume(volume: &PersistentVolume) -> Vec<String> {
     let Some(spec) = volume.spec.as_ref().filter(|s| s.claim_ref.is_none()) else { return Vec::new() };
     vec![class_of(spec.storage_class_name.as_ref())]
 }
 
-/// Index of volumes by the claim that they name.
+/// Returns the key of the claim that a volume names.
 fn claim_key(volume: &PersistentVolume) -> Option<String> {
     let owner = claimed_by(volume)?;
     Some(format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?))

@@ -54,7 +54,7 @@ async fn follow(shared: &Arc<Shared>, found: &Discovered) {
     }
     let listed = futures::future::join_all(waits.iter().map(client::Store::synced));
     if tokio::time::timeout(PATIENCE, listed).await.is_err() {
-        tracing::warn!("some kinds can't be listed; what they hold is not collected until they can");
+        tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }
     shared.synced.store(true, std::sync::atomic::Ordering::Release);
     let doubtful = shared.graph.lock().doubtful();
