@@ -235,7 +235,7 @@ impl Worker {
         if passing {
             tracing::debug!(controller = self.name, key, %error, "trying again");
         } else {
-            tracing::warn!(controller = self.name, key, %error, "a pass failed; trying again");
+            tracing::warn!(controller = self.name, key, %error, "reconcile failed; trying again");
             if let Logic::Decide(logic) = &self.logic {
                 let actions = logic.failed(key, &error.to_string(), Timestamp::now());
                 if let Err(error) = self.executor.perform(actions, done).await {

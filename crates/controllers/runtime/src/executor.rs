@@ -48,7 +48,7 @@ impl Pending {
             tracing::warn!(
                 group = self.group,
                 kind = self.kind,
-                "a write did not show up in the cache; going on without it"
+                "a write did not appear in the cache in time; continuing without it"
             );
         }
         shown || expired
@@ -174,7 +174,7 @@ impl Executor {
                 Box::pin(self.perform(write.if_exists, done)).await
             }
             Err(error) if tolerated(&write, &error) => {
-                tracing::debug!(kind = %write.target.kind, object = %write.target.key(), %error, "refused, as it may be");
+                tracing::debug!(kind = %write.target.kind, object = %write.target.key(), %error, "tolerated error of a write");
                 Ok(())
             }
             Err(error) => {

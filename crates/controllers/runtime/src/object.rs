@@ -31,20 +31,20 @@ impl<K> Object for K where
 
 /// Accessors of metadata; an absent string is returned as an empty one.
 pub trait Meta {
-    /// The object's metadata.
+    /// Returns the object's metadata.
     fn meta(&self) -> &ObjectMeta;
 
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// `metadata.namespace`.
+    /// Returns `metadata.namespace`.
     fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
     }
