@@ -109,6 +109,7 @@ pub fn reconcile(
     if !set.deleting() {
         actions.extend(latest.actions);
         let mut plan = manage(&view);
+        // A rollout starts only once every node has its pod.
         if plan.create.is_empty() && plan.delete.is_empty() {
             rollout::roll(&view, &mut plan);
         }

@@ -44,6 +44,7 @@ pub fn reconcile(
             let expected = expected(covered, scale);
             (expected, scaled(min, expected, true))
         }
+        // An absolute minAvailable counts the existing pods, so it also works for pods without a scalable controller.
         (None, Some(min)) => (count, scaled(min, count, true)),
         (None, None) => (count, 0),
     };

@@ -132,6 +132,7 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
             Ok(ratio) => {
                 let wanted =
                     if (ratio - 1.0).abs() <= TOLERANCE { current } else { (ratio * f64::from(current)).ceil() as i32 };
+                // The metric that needs the most replicas wins, as upstream.
                 if largest.as_ref().is_none_or(|(n, _)| wanted > *n) {
                     largest = Some((wanted, reading.name.clone()));
                 }
@@ -139,6 +140,7 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
             Err(problem) => failed = failed.or(Some((reading.name.clone(), problem.clone()))),
         }
     }
+    // An error is reported only if no metric could be read.
     if let Some((name, problem)) = failed.filter(|_| largest.is_none()) {
         let text =
             format!("the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}");
@@ -154,6 +156,7 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
     let Some((wanted, name)) = largest else { return (current, String::new()) };
     let text = format!("the HPA was able to successfully calculate a replica count from {name} resource utilization");
     draft.set("ScalingActive", true, "ValidMetricFound", &text);
+    // One step at most doubles the size, but may always reach 4: upstream's limit.
     let desired = wanted.clamp(low, high).min(current.saturating_mul(2).max(4));
     match desired {
         n if n < wanted => draft.set(

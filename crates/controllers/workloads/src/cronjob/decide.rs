@@ -125,6 +125,7 @@ fn run(
         let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
         actions.push(Action::warning(&about, "TooManyMissedTimes", text));
     }
+    // An earlier reconcile has created the Job of this time.
     if status.last_schedule_time.as_ref().is_some_and(|t| t.0 >= due) {
         return wait;
     }
@@ -143,6 +144,7 @@ fn run(
         Some("Replace") => actions.extend(running.iter().map(|j| remove(cron, j))),
         _ => {}
     }
+    // A repeated create after a crash is harmless: the name contains the time, and "already exists" is tolerated.
     actions.push(start(cron, due));
     status.last_schedule_time = Some(time::api(due));
     wait
