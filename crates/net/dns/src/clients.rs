@@ -61,7 +61,7 @@ impl Drop for Place {
     }
 }
 
-/// RFC 1918, RFC 6598, RFC 3927, RFC 4193 and loopback.
+/// Returns the default ranges: RFC 1918, RFC 6598, RFC 3927, RFC 4193 and loopback.
 fn private() -> Vec<IpNet> {
     let v4 = [([10, 0, 0, 0], 8), ([172, 16, 0, 0], 12), ([192, 168, 0, 0], 16), ([100, 64, 0, 0], 10)];
     let local = [([169, 254, 0, 0], 16), ([127, 0, 0, 0], 8)];
