@@ -56,6 +56,8 @@ pub fn skeleton(family: Family, options: &Skeleton) -> String {
         options.node_port_addresses.iter().filter(|ip| Family::of(**ip) == family).map(ToString::to_string).collect();
     let elements =
         if node_ips.is_empty() { String::new() } else { format!("elements = {{ {} }}", node_ips.join(", ")) };
+    // In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints check comes after
+    // DNAT, because the node's own connections to a Service with the policy Local may use endpoints of other nodes.
     format!(
         r#"add table {word} {TABLE}
 delete table {word} {TABLE}

@@ -65,7 +65,7 @@ impl Proxy {
                     self.health.good();
                 }
                 Err(error) => {
-                    tracing::error!(%error, "rules could not be applied; all of them will be installed anew");
+                    tracing::error!(%error, "rules could not be applied; all of them will be installed again");
                     whole = true;
                     removal.clear();
                     self.figures.failures.inc();
@@ -87,7 +87,7 @@ impl Proxy {
                 Err(_) => self.checks.retry().await,
             }
             if !nft::installed(&self.node.families).await {
-                tracing::warn!("another program has removed the rules; all of them will be installed anew");
+                tracing::warn!("another program has removed the rules; all of them will be installed again");
                 return true;
             }
         }
