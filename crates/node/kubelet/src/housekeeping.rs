@@ -54,11 +54,7 @@ async fn orphans(node: &Node) {
         if uid.is_empty() || node.workers.knows(uid) {
             continue;
         }
-        tracing::info!(
-            pod = labels::get(&sandbox.labels, labels::POD_NAME),
-            uid,
-            "removing a pod that is not wanted here"
-        );
+        tracing::info!(pod = labels::get(&sandbox.labels, labels::POD_NAME), uid, "removing orphaned pod");
         for container in node.runtime.containers(Some(uid)).await.unwrap_or_default() {
             let _ = node.runtime.stop_container(&container.id, Duration::from_secs(2)).await;
         }

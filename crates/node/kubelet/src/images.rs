@@ -178,7 +178,7 @@ fn auth_config(entry: &Value) -> AuthConfig {
 /// Imports every archive of a directory with `ctr`; logs those that fail.
 pub(crate) async fn preload(folder: &Path, socket: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
-        return tracing::warn!(folder = %folder.display(), "the folder of image archives can't be read");
+        return tracing::warn!(folder = %folder.display(), "the directory of image archives can't be read");
     };
     for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tar")) {
         let mut command = tokio::process::Command::new("ctr");

@@ -34,10 +34,10 @@ pub(crate) async fn follow(node: Arc<Node>) {
                     source = Some(found);
                 }
                 Ok(None) => {
-                    tracing::info!("the runtime has no events: its containers are listed instead");
+                    tracing::info!("the runtime has no event stream; relisting periodically");
                     offered = false;
                 }
-                Err(e) => tracing::debug!(error = %e, "the runtime's events can't be had"),
+                Err(e) => tracing::debug!(error = %e, "the runtime's event stream can't be opened"),
             }
             reopen = Instant::now() + REOPEN;
             lister.list().await;

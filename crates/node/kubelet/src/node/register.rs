@@ -130,7 +130,7 @@ impl Keeper {
                 ready
             }
             Err(e) if e.is_not_found() => {
-                tracing::warn!("the node object is gone; registering again");
+                tracing::warn!("the node object was deleted; registering again");
                 let uid = self.register().await;
                 self.uid.send_replace(uid);
                 false

@@ -55,7 +55,7 @@ fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<P
         if !known.contains_key(&uid) && node.workers.has_namesake(&pod) {
             tracing::info!(
                 pod = crate::pod::spec::full_name(&pod),
-                "waiting for the pod of the earlier manifest to end"
+                "waiting for the pod of the earlier manifest to terminate"
             );
             continue;
         }
@@ -77,7 +77,7 @@ fn read_folder(node: &Node, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
             Ok(pod) => {
                 found.insert(pod.metadata.uid.clone().unwrap_or_default(), Arc::new(pod));
             }
-            Err(e) => tracing::error!(manifest = %path.display(), error = %e, "static pod refused"),
+            Err(e) => tracing::error!(manifest = %path.display(), error = %e, "static pod rejected"),
         }
     }
     found

@@ -26,7 +26,7 @@ pub(crate) fn wanted(node: &Arc<Node>, pod: &Arc<Pod>) {
                 }
                 Ok(Made::InTheWay(old)) => delete_now(&client, &old).await,
                 Err(e) => {
-                    tracing::warn!(pod = spec::full_name(&pod), error = %e, "mirror pod can't be made; trying again")
+                    tracing::warn!(pod = spec::full_name(&pod), error = %e, "mirror pod can't be created; trying again")
                 }
             }
             tokio::select! {

@@ -81,7 +81,7 @@ async fn forget(node: &Arc<Node>, pod: &Pod) {
         if e.is_not_found() || e.is_conflict() {
             return;
         }
-        tracing::warn!(pod = spec::full_name(pod), error = %e, "the ended pod can't be deleted; trying again");
+        tracing::warn!(pod = spec::full_name(pod), error = %e, "the terminated pod can't be deleted; trying again");
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),

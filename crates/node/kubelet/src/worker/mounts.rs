@@ -87,7 +87,7 @@ fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> 
     })
 }
 
-/// An image volume: the runtime (containerd 2.1 or newer) mounts the image, always read-only.
+/// Builds the mount of an image volume: the runtime (containerd 2.1 or newer) mounts the image, always read-only.
 fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
     Mount {
         container_path: inside,
