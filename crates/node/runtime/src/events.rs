@@ -82,6 +82,8 @@ where
         }
     };
     let mut later = Box::pin(later);
+    // Ready means headers or an error. A Go server reports an unimplemented call with its first message, hence the
+    // peek.
     let stream = match futures::poll!(&mut later) {
         std::task::Poll::Ready(answer) => {
             let mut stream = answer?.into_inner().peekable();
