@@ -148,7 +148,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     while let Err(error) = tokio::spawn(task()).await {
-        tracing::error!(name, %error, "the keeper of a process failed; a new one takes over");
+        tracing::error!(name, %error, "the loop of a process panicked; restarting it");
         tokio::time::sleep(pause).await;
     }
 }

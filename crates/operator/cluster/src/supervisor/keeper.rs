@@ -51,6 +51,7 @@ pub(crate) async fn keep(process: Process, after: Vec<Ready>, layout: Layout, st
             }
             Err(error) => tracing::error!(name = process.name, %error, "can't be started"),
         }
+        // Only a process that ran for a while resets the back-off, so that a crash loop does not restart quickly.
         if began.elapsed() > PROVED {
             pause = FIRST_PAUSE;
         }
