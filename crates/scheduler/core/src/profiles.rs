@@ -114,6 +114,7 @@ fn build(
         (entry.make)(args, cluster, &mut points)
             .map_err(|problem| anyhow!("arguments of plugin {:?}: {problem}", entry.name))?;
     }
+    // These two need a client, so they are not in the registry.
     points.add(VolumeBinder::with(client.clone(), Arc::clone(cluster)));
     points.add(DefaultBinder::with(client.clone()));
     check_points(&config.plugins, &points)?;

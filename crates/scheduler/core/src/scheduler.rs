@@ -144,7 +144,7 @@ impl Scheduler {
             Some(node) => self.nominations.set(pod, node),
             None => {}
         }
-        tracing::debug!(pod = pod.key(), message, "no node");
+        tracing::debug!(pod = pod.key(), message, "no node fits");
         let evictions = unfit.remedy.evict;
         let preempting = !evictions.is_empty();
         self.queue.reject(pod.uid(), Failure { plugins: unfit.diagnosis.plugins, errored, preempting }, now());
