@@ -246,6 +246,7 @@ fn find(
         None => snapshot.nodes.iter().cycle().skip(*start % all).take(all).collect(),
         Some(allowed) => snapshot.nodes.iter().filter(|node| allowed.contains(&*node.name)).collect(),
     };
+    // In large clusters the walk stops early: scoring a part of the feasible nodes is enough.
     let wanted = nodes_to_find(feasibility.profile.percentage_of_nodes_to_score, candidates.len());
     let mut looked_at = 0;
     for node in candidates {

@@ -27,17 +27,17 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Rejects; removing pods could help.
+    /// Builds a rejection that could be resolved by removing pods.
     pub fn unschedulable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::Unschedulable, reasons: vec![reason.into()], plugin }
     }
 
-    /// Rejects; removing pods does not help.
+    /// Builds a rejection that removing pods does not resolve.
     pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::UnschedulableAndUnresolvable, reasons: vec![reason.into()], plugin }
     }
 
-    /// Reports a failed operation.
+    /// Builds a rejection for a failed operation.
     pub fn error(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::Error, reasons: vec![reason.into()], plugin }
     }

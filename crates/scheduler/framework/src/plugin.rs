@@ -114,7 +114,7 @@ pub struct PostFilterOutcome {
 
 /// Tries to make an unschedulable pod schedulable.
 pub trait PostFilter: Send + Sync {
-    /// Decides; must be pure.
+    /// Decides what to do about the unschedulable pod; must be pure.
     fn post_filter(
         &self,
         state: &CycleState,
