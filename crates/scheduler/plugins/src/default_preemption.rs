@@ -89,7 +89,7 @@ impl DefaultPreemption {
         Budgets::new(&*self.cluster, pods)
     }
 
-    /// Returns the minimum set of victims whose removal makes the pod fit on a node.
+    /// Finds victims whose removal makes the pod fit on a node, and reprieves as many pods as possible.
     fn try_node(
         &self,
         state: &CycleState,
@@ -110,6 +110,7 @@ impl DefaultPreemption {
         lower.sort_by(|a, b| importance(a, b));
         let mut budgets = self.budgets(&lower);
         let (violating, free): (Vec<_>, Vec<_>) = lower.into_iter().partition(|other| budgets.violates(other));
+        // Reprieve pods under a budget first: violated budgets weigh most in the cost.
         let mut candidate = Candidate::new(&node.name);
         for (other, violates) in
             violating.into_iter().map(|other| (other, true)).chain(free.into_iter().map(|other| (other, false)))
