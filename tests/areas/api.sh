@@ -6,10 +6,10 @@ build || exit 1
 why=$(need openssl) || skip_all api "$why"
 kubectl=$(kubectl_path) || skip_all api "there is no kubectl on this machine"
 cluster_up api --simulated || exit 1
-# The kit wants a server with controllers and nobody else who binds or runs its pods.
+# The kit needs a server with controllers, but without a scheduler or kubelet, which would bind or run its pods.
 paused kube-scheduler kubelet
 
-# The kit's recording knows its administrator by the name "admin": a kubeconfig for one, with a certificate of this cluster.
+# The administrator of the kit's recording is the user "admin": create a kubeconfig for it, with a certificate of this cluster.
 named_admin() {
   local key="$WORK/named.key" crt="$WORK/named.crt"
   openssl req -new -newkey rsa:2048 -nodes -keyout "$key" -subj /O=system:masters/CN=admin -out "$WORK/named.csr" &&
@@ -21,7 +21,7 @@ named_admin() {
 }
 named_admin >"$WORK/named.log" 2>&1 || { echo "FAIL api/named-admin: $(tail -1 "$WORK/named.log")"; exit 1; }
 
-# absent GROUP WHY: a group of which nothing can pass yet. Each of its checks would wait until its time is over.
+# absent GROUP WHY: a group that is not implemented. Each of its checks would wait until its timeout.
 absent() {
   echo "skip $1: $2 (the whole group of the kit)"
   [ -z "${STATE:-}" ] || "$SHARED/accept/api" --list --only "$1." | awk -v group="$1." 'index($1, group) == 1 {print "absent", $1}' >>"$STATE"

@@ -1,4 +1,4 @@
-# Bad input of every kind: one sentence, an exit code, no damage. No root needed; a small disk is mounted where there is root.
+# Bad input of every kind: one sentence, an exit code, no damage. Needs no root; with root, a small disk is mounted too.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 build || exit 1

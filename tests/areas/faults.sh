@@ -1,6 +1,6 @@
-# The store under faults: the simulation, then real processes: kill -9, SIGSTOP, a full disk, a partition, clocks that jump, and all of
-# them at once under a load that checks every answer (disks, partitions and all at once need root); then
-# what its operator does: looking at a member, checking and repairing it.
+# The store under faults: the simulation, then real processes: kill -9, SIGSTOP, a full disk, a partition, clock jumps, and all of
+# them combined under a load that checks every response (disks, partitions and the combination need root); then the operator's
+# tasks: inspecting, checking and repairing a member.
 . tests/lib/need.sh
 cargo test -p kv-sim --locked --quiet --no-fail-fast 2>&1
 build || exit 1

@@ -1,4 +1,4 @@
-# Client libraries that are not ours: the published Python client, client-go's informers, and all of its typed clients.
+# Other projects' client libraries: the published Python client, client-go's informers, and all of its typed clients.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 build || exit 1

@@ -1,4 +1,4 @@
-# All binaries on loopback with the simulated runtime, on ports that the kernel picks: no root needed.
+# All binaries on loopback with the simulated runtime, on free ports: needs no root.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 build || exit 1

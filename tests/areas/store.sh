@@ -1,6 +1,6 @@
 # The store against the black-box kit that etcd passes.
 . tests/lib/need.sh
-# The kit starts clusters without TLS, with flags that etcd knows.
+# The kit starts clusters without TLS, with etcd's flags.
 export KVSTORE_ALLOW_INSECURE_PEERS=true
 build || exit 1
 [ -x "$SHARED/accept/store" ] || skip_all store "$SHARED/accept/store is not there"

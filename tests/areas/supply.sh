@@ -1,2 +1,2 @@
-# What the build takes from outside: sources, licences, banned crates, known vulnerabilities (deny.toml).
+# External dependencies of the build: sources, licences, banned crates, known vulnerabilities (deny.toml).
 python3 tests/lib/supply.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pod start through the API (POST to Running seen by a watch) against the runtime alone (CRI), on the same runtime."""
+"""Pod start through the API (POST until a watch shows Running) compared with the same runtime alone (CRI)."""
 import json
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One endpoint change beside few and beside 1,000 Services: what the kernel is told (nft monitor), and how soon."""
+"""Change of one endpoint with few and with 1,000 Services: the lines of the transaction (nft monitor), and the delay."""
 import json
 import os
 import subprocess
@@ -35,7 +35,7 @@ def wait(condition, what, seconds=180):
 
 
 def change(kubectl, name, address):
-    """Moves one endpoint; returns milliseconds until the rules have it, and the lines that the kernel was told."""
+    """Moves one endpoint; returns the milliseconds until the rules have it, and the lines of the transaction."""
     monitor = subprocess.Popen(["nft", "monitor"], stdout=subprocess.PIPE, text=True)
     time.sleep(0.5)
     begun = time.monotonic()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From `ironclad up` to node Ready, and from the API server's start to /readyz on an empty store."""
+"""Time from `ironclad up` to node Ready, and from the API server's start to /readyz on an empty store."""
 import os
 import re
 import subprocess
@@ -11,7 +11,7 @@ from figures import arguments, components, table, write  # noqa: E402
 
 
 def command_line(options):
-    """The running API server's arguments."""
+    """Returns the arguments of the running API server."""
     pid = components(options)["kube-apiserver"]
     with open(f"/proc/{pid}/cmdline", "rb") as f:
         return f.read().split(b"\0")[:-1]
@@ -29,7 +29,7 @@ def main():
 
 
 def fresh_server(options, command):
-    """A second API server with the cluster's own flags, on an empty prefix of the store and a port of its own."""
+    """Starts a second API server with the cluster's own flags, on an empty prefix of the store and another port."""
     words = [w.decode() for w in command]
     keep = [w for w in words if not re.match(r"--(secure-port|etcd-prefix|port-file|advertise-port)(=|$)", w)]
     port_file = os.path.join(options.data_dir, "bench.port")

@@ -1,4 +1,4 @@
-"""kvstore and clients that mean harm: what they send is bounded in bytes, in time and in work, and others do not notice."""
+"""kvstore and hostile clients: their requests are bounded in bytes, time and work, and do not affect other clients."""
 import os
 import socket
 import struct
@@ -18,7 +18,7 @@ def address(store):
 
 
 def fine(store):
-    """Somebody else's requests, while it goes on."""
+    """Another client's requests during the attack."""
     assert store.put("other", "x") and "other" in store.keys()
 
 
@@ -28,7 +28,7 @@ def memory(store):
 
 
 def silent(c):
-    """Connections that say nothing, or begin to say which protocol they speak, are closed by the server."""
+    """The server closes connections that send nothing, or only the beginning of a protocol preface."""
     with Store(c, c.path("data")) as store:
         peer = store.peer.removeprefix("http://").split(":")
         connections = [socket.create_connection(at, timeout=30) for at in [address(store)] * 20 + [(peer[0], int(peer[1]))] * 2]
@@ -42,7 +42,7 @@ def silent(c):
 
 
 def half_open(c):
-    """A peer that is gone without a word: pings find out."""
+    """A client that vanished without closing the connection is detected by pings."""
     with Store(c, c.path("data")) as store, Connection(*address(store)) as connection:
         connection.call("/etcdserverpb.Watch/Watch")
         end = time.monotonic() + 100
@@ -54,7 +54,7 @@ def half_open(c):
 
 
 def slow_body(c):
-    """A message that comes byte by byte is not waited for, whether the method is a busy one or not."""
+    """A message that arrives byte by byte is aborted, for every kind of method."""
     with Store(c, c.path("data")) as store, Connection(*address(store)) as connection:
         streams = [connection.call(path) for path in (PUT, "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Auth/UserAdd")]
         for stream in streams:
@@ -69,7 +69,7 @@ def slow_body(c):
 
 
 def many_streams(c):
-    """What one connection begins and does not end is refused before it takes the memory of all others."""
+    """Unfinished requests of one connection are rejected before they use up the memory limit."""
     with Store(c, c.path("data")) as store, Connection(*address(store)) as connection:
         begun = struct.pack(">BI", 0, MIB) + b"x" * (MIB - 1)
         for _ in range(400):
@@ -92,7 +92,7 @@ def curl(store, path, content, c):
 
 
 def oversized(c):
-    """A message over the limit is refused when its length is known, and not when it is all there."""
+    """A message over the limit is rejected as soon as its length is known."""
     with Store(c, c.path("data")) as store, Connection(*address(store)) as connection:
         for path in (PUT, "/etcdserverpb.Auth/UserAdd"):
             for length in (3 * MIB, 0xffff_ffff):
@@ -103,7 +103,7 @@ def oversized(c):
 
 
 def field(number, content):
-    """A field of a message: bytes, or a message that is encoded already."""
+    """Encodes a field of a message: bytes, or an encoded message."""
     length, size = len(content), b""
     while length > 127:
         size, length = size + bytes([length & 127 | 128]), length >> 7
@@ -115,13 +115,13 @@ def txn(ops):
 
 
 def tree(first, op):
-    """128 nested transactions of 128 operations, each with a key of its own."""
+    """Builds 128 nested transactions of 128 operations, each with its own key."""
     keys = iter(range(first, first + 128 * 128))
     return field(4, txn(field(4, txn(op(b"%x" % next(keys)) for _ in range(128))) for _ in range(128)))
 
 
 def nested_txn(c):
-    """A transaction within the limits, of which each put could be compared with each deletion, and one without end."""
+    """A transaction within the limits whose validation could compare each put with each deletion, and an endless one."""
     def put(key):
         return field(2, field(1, key))
 
@@ -131,7 +131,7 @@ def nested_txn(c):
     if "HTTP2" not in shell(["curl", "--version"]).stdout:
         raise Skip("curl has no HTTP/2")
     with Store(c, c.path("data")) as store:
-        # In the branch that is not taken: checking it is all the work there is.
+        # In the branch that is not executed: validation is the only work.
         wide = b"".join(field(3, branch) for branch in (tree(0, put), tree(1 << 16, put), tree(0, delete)))
         assert len(wide) < 1_500_000, len(wide)
         said = curl(store, "/etcdserverpb.KV/Txn", message(wide), c)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bad input: each ends in one sentence that names the thing and the remedy, a non-zero exit, and no damage.
+"""Bad input: each results in one sentence with the problem and the remedy, a non-zero exit code, and no damage.
 
     bad_input.py --bin-dir DIR --kubeconfig FILE --data-dir DIR --work DIR [NAME ...]
 
@@ -21,7 +21,7 @@ from refused import ended, no_panic, refused, start  # noqa: E402
 
 BINARIES = ["kvstore", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kube-proxy", "ironclad",
             "cluster-dns"]
-# A flag with a letter wrong, the flag that was meant, and a value that does not fit a flag.
+# A misspelled flag, the intended flag, and an invalid value of a flag.
 TYPOS = {
     "kvstore": (["--listen-client-url=x"], "--listen-client-urls", ["--election-timeout=soon"]),
     "kube-apiserver": (["--etcd-server=x"], "--etcd-servers", ["--secure-port=many"]),
@@ -46,7 +46,7 @@ class Context:
         return os.path.join(self.bin, name)
 
     def path(self, name):
-        """A path in a fresh folder of its own."""
+        """Returns a path in a new directory."""
         folder = os.path.join(self.work, f"{len(os.listdir(self.work)):03}")
         os.makedirs(folder)
         return os.path.join(folder, name)
@@ -58,7 +58,7 @@ class Context:
         return path
 
     def api_server(self, **changed):
-        """The command line of an API server on the cluster's store, with some flags changed (None leaves one out)."""
+        """Returns the command line of an API server on the cluster's store, with some flags changed (None leaves one out)."""
         flags = {
             "etcd-servers": f"https://127.0.0.1:{self.ports['store']}", "secure-port": 0, "bind-address": "127.0.0.1",
             "etcd-cafile": f"{self.pki}/etcd/ca.crt", "etcd-certfile": f"{self.pki}/apiserver-etcd-client.crt",
@@ -79,7 +79,7 @@ def busy_port():
 
 
 def for_each_binary(one):
-    """One check a binary."""
+    """Registers one check per binary."""
     for name in BINARIES:
         def run(c, name=name):
             one(c, name)
@@ -316,7 +316,7 @@ def no_cluster(c):
     for words in (["down"], ["down", "--purge"]):
         refused([c.program("ironclad"), *words, f"--data-dir={folder}"], folder, "no cluster", "--data-dir")
         assert os.path.exists(precious), "--purge removed somebody else's file"
-    # What is down already is no failure.
+    # A cluster that is already down is no error.
     empty = os.path.dirname(c.path("x"))
     done = shell([c.program("ironclad"), "down", f"--data-dir={empty}"])
     assert done.returncode == 0 and "no cluster" in done.stderr and empty in done.stderr, done

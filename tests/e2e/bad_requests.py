@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class Client:
-    """HTTPS as the administrator, below any client library."""
+    """HTTPS requests as the administrator, without a client library."""
 
     def __init__(self, c, port=None):
         self.port = port or c.ports["api"]
@@ -26,7 +26,7 @@ class Client:
         return self.tls.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def ask(self, method, path, body=None, headers=None, seconds=20):
-        """Status and text of the answer."""
+        """Returns status and text of the response."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=seconds, context=self.tls)
         try:
             connection.request(method, path, body, headers or {})
@@ -36,7 +36,7 @@ class Client:
             connection.close()
 
     def raw(self, text, seconds=20):
-        """Sends bytes; returns what comes back until the other end closes or answers in full."""
+        """Sends bytes; returns the response until it is complete or the server closes the connection."""
         with self.connect(seconds) as stream:
             got = b""
             try:
@@ -57,7 +57,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def failure(answer, code, reason, *words):
-    """The answer is a Status with this code and reason, and its message has the words."""
+    """Checks that the response is a Status with this code and reason, and that its message contains the words."""
     status, text = answer
     assert status == code, f"{status}: {text[:300]}"
     body = json.loads(text)
@@ -72,7 +72,7 @@ def alive(c):
 
 
 def memory(c):
-    """Resident bytes of the API server."""
+    """Returns the resident bytes of the API server."""
     done = shell([c.program("ironclad"), "status", "--data-dir", c.data, "--output=json"])
     pid = next(part["pid"] for part in json.loads(done.stdout)["components"] if part["name"] == "kube-apiserver")
     with open(f"/proc/{pid}/statm") as file:
@@ -103,14 +103,14 @@ def oversized(c):
     body = json.dumps({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "big"}, "data": {"a": big}})
     failure(client.ask("POST", MAPS, body, JSON), 413, "RequestEntityTooLarge", "limit")
     failure(client.ask("PATCH", MAPS + "/x", body, {"Content-Type": "application/merge-patch+json"}), 413, "RequestEntityTooLarge")
-    # Within the limit for a request, too large for an object of this kind.
+    # Within the limit of a request, but too large for an object of this kind.
     body = json.dumps({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "big"}, "data": {"a": big[:2 * MIB]}})
     failure(client.ask("POST", MAPS, body, JSON), 422, "Invalid", "1048576")
     alive(c)
 
 
 def endless(c):
-    """A body without an end is cut off, and costs no memory."""
+    """A body without an end is aborted, and costs no memory."""
     before = memory(c)
     with Client(c).connect(30) as stream:
         stream.sendall(f"POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
@@ -127,7 +127,7 @@ def endless(c):
 
 
 def deep(c):
-    """Nesting is refused, in JSON, in patches and in YAML, in a moment, and does not end the server."""
+    """Deep nesting in JSON, patches and YAML is rejected quickly, and does not crash the server."""
     client, before = Client(c), memory(c)
     client.ask("POST", MAPS, '{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"deep"}}', JSON)
     for depth in (2_000, 200_000):
@@ -145,10 +145,10 @@ def deep(c):
             begun = time.monotonic()
             failure(client.ask(method, path, body, {"Content-Type": f"application/{kind}"}), 400, "BadRequest")
             assert time.monotonic() - begun < 5, f"{method} {kind} at {depth}: {time.monotonic() - begun:.1f} s"
-        # In a field that nobody knows it is passed over with the field.
+        # In an unknown field it is ignored with the field.
         status, text = client.ask("POST", MAPS + "?dryRun=All", head % ("ConfigMap", "v1") + '},"x":%s}' % lists, JSON)
         assert status in (201, 400), f"{status}: {text[:200]}"
-    # A document of references that would grow a thousandfold at each step.
+    # A document of references that would grow by a factor of a thousand at each step.
     bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9))
     failure(client.ask("POST", MAPS, bomb, {"Content-Type": "application/yaml"}), 400, "BadRequest")
@@ -162,7 +162,7 @@ def headers(c):
     client = Client(c)
     big = "GET %s HTTP/1.1\r\nHost: x\r\nX-Big: %s\r\n\r\n"
     assert " 431 " in client.raw((big % (MAPS, "x" * 80_000)).encode()).split("\r\n")[0], "80 kB of headers"
-    # Who goes on sending may see the end of the connection before the answer.
+    # A client that is still sending may see the connection close before the response.
     answer = client.raw((big % (MAPS, "x" * (2 * MIB))).encode()).split("\r\n")[0]
     assert not answer or " 431 " in answer, f"2 MiB of headers: {answer}"
     many = f"GET {MAPS} HTTP/1.1\r\nHost: x\r\n" + "".join(f"X-{n}: y\r\n" for n in range(5_000)) + "\r\n"
@@ -176,7 +176,7 @@ def headers(c):
 
 
 def slow(c):
-    """Who sends headers one byte a second is let go, however many do so."""
+    """Connections that send headers at one byte per second are closed, however many there are."""
     client = Client(c)
     streams = [client.connect(40) for _ in range(20)]
     begun = time.monotonic()
@@ -215,7 +215,7 @@ def etcdctl(c, *words, stdin=None):
 
 
 def undecodable(c):
-    """What can't be decoded is named; its neighbours are as before; it can be removed."""
+    """An object that can't be decoded is reported; other objects are not affected; it can be deleted."""
     if not shutil.which("etcdctl"):
         raise Skip("there is no etcdctl")
     client, key = Client(c), "/registry/configmaps/default/garbage"
@@ -245,7 +245,7 @@ def undecodable(c):
 
 
 def strange_keys(c):
-    """Keys that are no object's are told of, and harm nothing."""
+    """Keys that belong to no object are logged and have no effect."""
     if not shutil.which("etcdctl"):
         raise Skip("there is no etcdctl")
     keys = ("/registry/nothings/default/x", "/registry/configmaps/", "/registry/", "/registry/configmaps/default/a/b/c")

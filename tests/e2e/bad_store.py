@@ -1,4 +1,4 @@
-"""kvstore and what can be wrong with its flags, its folder and its disk: nothing acknowledged is lost or made up."""
+"""kvstore with invalid flags, a damaged data directory or disk errors: no acknowledged write is lost or invented."""
 import contextlib
 import os
 import re
@@ -14,7 +14,7 @@ from refused import ended, no_panic, refused, start
 
 
 class Store:
-    """A member of its own, on ports that the kernel picks."""
+    """A single member on free ports."""
 
     def __init__(self, c, folder, name="a", peer=None, *more):
         self.c, self.folder, self.name = c, folder, name
@@ -74,7 +74,7 @@ class Store:
 
 
 def filled(c, count=20):
-    """A store's folder with some keys; the member has been killed."""
+    """Returns a data directory with some keys; the member was killed."""
     store = Store(c, c.path("data"))
     with store:
         for number in range(count):
@@ -98,13 +98,13 @@ def flip(path, text, last=False):
 
 
 def snapshot(folder):
-    """Every file and what it holds."""
+    """Returns every file with its content."""
     return {os.path.join(at, name): open(os.path.join(at, name), "rb").read() for at, _, names in os.walk(folder)
             for name in names}
 
 
 def usable(store, count=20):
-    """Starts it again; everything acknowledged is there."""
+    """Restarts the member; checks that all acknowledged writes are there."""
     with store:
         assert store.keys() >= {f"key{number:03}" for number in range(count)}, store.keys()
         assert store.put("afterwards", "x")
@@ -220,7 +220,7 @@ def torn_tail(c):
 
 
 def damaged_tail(c):
-    """What was written whole may have been acknowledged: it is not cut off."""
+    """A complete record may have been acknowledged, so it is not truncated."""
     store = with_a_last_write(c)
     path = log_of(store)
     flip(path, b"the very last write", last=True)
@@ -228,7 +228,7 @@ def damaged_tail(c):
 
 
 def missing_segment(c):
-    """A segment that is gone from the middle is missed."""
+    """A missing segment in the middle is detected."""
     store = Store(c, c.path("data"))
     with store:
         for number in range(20):
@@ -280,7 +280,7 @@ def full_disk(c):
                 assert full and "ree some space" in full[-1] and point in full[-1], store.said()[-900:]
             else:
                 assert store.keys() >= acknowledged
-        # Still no room: it says so, or serves what it has.
+        # Still no space: it reports that, or serves its data.
         again = start(store.argv())
         time.sleep(3)
         if again.poll() is None:

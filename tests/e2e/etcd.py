@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The API server on Debian's etcd instead of kvstore: the same flags, the same answers, and it survives a restart.
+"""The API server on Debian's etcd instead of kvstore: the same flags, the same responses, and it survives a restart.
 
     etcd.py --kubeconfig FILE --data-dir DIR --ironclad BINARY   (a simulated cluster, whose API server's flags are borrowed)
 """
@@ -61,7 +61,7 @@ class Context:
 
 
 def listening(pid, log):
-    """The client port that the kernel gave etcd: of its two listening ports the one that answers /health."""
+    """Returns etcd's client port: of its two listening ports the one that serves /health."""
     done = shell("ss -ltnpH")
     for port in re.findall(rf"127\.0\.0\.1:(\d+)\s.*pid={pid},", done.stdout):
         if "health" in shell(["curl", "-s", "-m", "1", f"http://127.0.0.1:{port}/health"]).stdout:

@@ -1,4 +1,4 @@
-"""As much of HTTP/2 as it takes to send a server what no library would send. Answers are not decoded, only told apart."""
+"""A minimal HTTP/2 client that can send invalid frames. Responses are only classified, not decoded."""
 import socket
 import struct
 
@@ -24,7 +24,7 @@ def message(content):
 
 
 class Connection:
-    """A connection of which every frame is written by hand; `ended` has the streams that the server ended."""
+    """A connection whose frames are written by hand; `ended` has the streams that the server closed."""
 
     def __init__(self, host, port):
         self.socket = socket.create_connection((host, port), timeout=10)
@@ -44,14 +44,14 @@ class Connection:
         return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
     def call(self, path):
-        """Opens a stream; its body stays to be sent."""
+        """Opens a stream without sending its body."""
         stream, self.next = self.next, self.next + 2
         self.windows[stream] = self.first
         self.socket.sendall(self.frame(HEADERS, END_HEADERS, stream, grpc_headers(path)))
         return stream
 
     def send(self, stream, content, end=False):
-        """Sends a part of a body, as far as the server lets it come; false: the stream or the connection is over."""
+        """Sends a part of a body within the flow-control window; returns false if the stream or connection was closed."""
         for at in range(0, len(content), 16_384):
             part = content[at:at + 16_384]
             while min(self.window, self.windows[stream]) < len(part):
@@ -70,7 +70,7 @@ class Connection:
         return True
 
     def receive(self, seconds=10):
-        """Takes one frame; false: none came, or the server is gone."""
+        """Receives one frame; returns false if none came or the server closed the connection."""
         self.socket.settimeout(seconds)
         try:
             while len(self.buffer) < 9 or len(self.buffer) < 9 + int.from_bytes(self.buffer[:3], "big"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a person sees on a real cluster, with the real kubectl: an application is rolled out, used, changed and removed.
+"""A walkthrough of a real cluster with the real kubectl: an application is rolled out, used, changed and removed.
 
     person.py --kubeconfig FILE --example deploy/examples/hello.yaml [--only WORD ...]
 """
@@ -28,7 +28,7 @@ class Context:
         return json.loads(self.k("get", *words, "-o", "json"))
 
     def http(self, url):
-        """GET from this machine, which is a node."""
+        """Sends a GET from this machine, which is a node."""
         done = subprocess.run(["curl", "-s", "-m", "3", url], capture_output=True, text=True)
         assert done.returncode == 0, f"curl {url}: exit {done.returncode}"
         return done.stdout
@@ -152,7 +152,7 @@ def exec_spdy(c):
 
 @check("person/websockets")
 def websockets(c):
-    """kubectl falls back to SPDY in silence; this looks at what it really spoke."""
+    """kubectl falls back to SPDY silently; this checks the protocol that it really used."""
     pod = c.pods("app=front")[0]["metadata"]["name"]
     minor = int(json.loads(c.k("version", "--client", "-o", "json"))["clientVersion"]["minor"].rstrip("+"))
     if minor < 31:

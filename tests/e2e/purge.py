@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ironclad down --purge` leaves nothing of a cluster behind.
+"""`ironclad down --purge` removes everything of a cluster.
 
     purge.py --note FILE                                          what there is before the cluster, of others
     purge.py --before FILE --data-dir DIR --ironclad BINARY

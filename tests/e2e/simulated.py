@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All binaries on loopback with kubelets on the simulated runtime: workloads converge, and every process may be killed.
+"""All binaries on loopback with kubelets on the simulated runtime: workloads converge, also after any process is killed.
 
     simulated.py --kubeconfig FILE --data-dir DIR --ironclad BINARY
 """

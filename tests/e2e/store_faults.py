@@ -29,7 +29,7 @@ KEYS = 20
 
 
 class Work(threading.Thread):
-    """Writes growing numbers to keys of its own, and checks that no read is older than what was acknowledged."""
+    """Writes growing numbers to its own keys, and checks that no read is older than the last acknowledged write."""
 
     def __init__(self, number, members):
         super().__init__(daemon=True)
@@ -93,7 +93,7 @@ def stopped(c):
             leader.process.send_signal(signal.SIGSTOP)
             until(lambda: others[round % 2].put("x", f"new{round}"), 20, 0.1, "the others go on")
             leader.process.send_signal(signal.SIGCONT)
-            # It may refuse; it may not answer from the past.
+            # It may return an error, but no stale data.
             assert leader.get("x") in (None, f"new{round}"), "a stale read"
             assert until(lambda: leader.get("x"), 20) == f"new{round}"
     finally:
@@ -169,7 +169,7 @@ def clock_jump(c):
         for words in (["user", "add", "root:pw"], ["user", "grant-role", "root", "root"], ["auth", "enable"]):
             done = member.etcdctl(*words)
             assert done.returncode == 0, done.stderr
-        # Its token is from before the clock was set.
+        # Its token was issued before the clock was set.
         watch = subprocess.Popen(["etcdctl", f"--endpoints={member.endpoint}", "--user=root:pw", "watch", "told"], text=True,
                                  stdout=subprocess.PIPE, env={**os.environ, "ETCDCTL_API": "3"})
         root = member.etcdctl("put", "first", "1", "--user=root:pw", "-w", "fields").stdout
@@ -200,7 +200,7 @@ def need_clock():
 
 
 def ahead(member):
-    """How far its log is from this clock, in seconds. Every request leaves a line in it."""
+    """Returns the difference between the log's time and this clock in seconds. Every request is logged."""
     member.get("nothing")
     with open(member.log) as log:
         last = re.sub(r"\x1b\[[0-9;]*m", "", log.readlines()[-1]).split()[0].split(".")[0]
@@ -217,7 +217,7 @@ class Trouble:
         self.done, self.next = dict.fromkeys(self.KINDS, 0), []
 
     def one(self):
-        """The next fault, at the leader as often as not. All kinds come before any comes again."""
+        """Returns the next fault, in half of the cases for the leader. All kinds occur before one is repeated."""
         self.next = self.next or self.rng.sample(self.KINDS, len(self.KINDS))
         kind, at = self.next.pop(), self.rng.randrange(len(self.members))
         if self.rng.random() < 0.5:
@@ -256,7 +256,7 @@ class Trouble:
         self.net.join(at, True)
 
     def full_disk(self, at):
-        """Puts through others until the member has no room for them, and says so."""
+        """Writes through other members until this one reports that its disk is full."""
         member, other = self.members[at], self.members[at - 1]
         self.disks[at].fill()
         for number in range(40):
@@ -278,7 +278,7 @@ def last_line(member):
         return log.readlines()[-1]
 
 
-# The load gives up by itself after a minute without answers.
+# The load aborts after a minute without responses.
 @check("faults/everything-at-once", deadline=3600)
 def everything(c):
     if os.geteuid() != 0:
@@ -287,7 +287,7 @@ def everything(c):
     print(f"      seed {c.seed}", flush=True)
     folder, names = c.folder(), ["a", "b", "c"]
     disks, clocks = [], [Clock(os.path.join(folder, f"clock-{name}")) for name in names]
-    # So that segments, snapshots for those that were away and compactions come often.
+    # Makes segments, snapshots for disconnected members and compactions frequent.
     more = ["--snapshot-count=2000", "--auto-compaction-mode=revision", "--auto-compaction-retention=1000"]
     with Namespaces() as net:
         members = []
@@ -306,14 +306,14 @@ def everything(c):
 
 
 def under_load(c, members, trouble):
-    """Makes trouble until the load is through; its verdict counts."""
+    """Injects faults until the load has finished; returns the load's result."""
     words = [os.path.join(c.bin_dir, "store-bench"), "--verify", c.operations, "--rate", c.operations // c.seconds, "--seed", c.seed,
              "--endpoints", ",".join(member.endpoint for member in members)]
     path = os.path.join(c.work, "load.log")
     with open(path, "w") as log:
         load = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
     try:
-        # Where everything is slow the load may be through before each kind had its turn.
+        # On a slow machine the load may finish before each kind of fault has occurred.
         while load.poll() is None or not all(trouble.done.values()):
             trouble.one()
     finally:

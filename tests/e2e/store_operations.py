@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an operator of kvstore sees and does: slow requests in the log, metrics, checking and repairing a member.
+"""Operation of kvstore: slow requests in the log, metrics, checking and repairing a member.
 
     store_operations.py --bin-dir DIR --work DIR [--only WORD ...]
 """
@@ -23,7 +23,7 @@ from refused import no_panic  # noqa: E402
 
 
 def metrics(member):
-    """The page as a dictionary: name with labels, value."""
+    """Returns the page as a dictionary: name with labels, value."""
     with urllib.request.urlopen(f"http://{member.endpoint}/metrics", timeout=10) as page:
         lines = page.read().decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")}
@@ -43,7 +43,7 @@ def space(c):
             assert member.etcdctl("put", "large", text="v" * 1_000_000).returncode == 0
         done = member.etcdctl("get", "large", "-w", "fields")
         revision = next(line.split(" : ")[1] for line in done.stdout.splitlines() if '"Revision"' in line)
-        # Until everything is in the engine's files.
+        # Wait until everything is in the engine's files.
         assert member.etcdctl("defrag", seconds=30).returncode == 0
         before = metrics(member)[size]
         assert member.etcdctl("compact", revision, "--physical").returncode == 0
@@ -140,7 +140,7 @@ def kvstore(c, *words):
 
 
 def picture(folder):
-    """Every file with its content and its time, every folder."""
+    """Returns every file with its content and time, and every directory."""
     found = {}
     for place, folders, files in os.walk(folder):
         found.update({os.path.join(place, name): None for name in folders})
@@ -152,7 +152,7 @@ def picture(folder):
 
 
 def filled(c, count=50, *more):
-    """A member that has stopped, with keys; its data folder."""
+    """Returns the data directory of a stopped member with keys."""
     member = single(c, *more)
     for number in range(count):
         assert member.put(f"key{number}", f"value number {number}")
@@ -162,7 +162,7 @@ def filled(c, count=50, *more):
 
 
 def checked(c, folder):
-    """What `kvstore check` says; it never changes anything."""
+    """Runs `kvstore check`, which must not change any file."""
     before = picture(folder)
     done = kvstore(c, "check", f"--data-dir={folder}", f"--work-dir={c.folder()}")
     assert picture(folder) == before, "the folder was changed"
@@ -206,7 +206,7 @@ def damaged(c):
     flip(log, b"value number 7")
     done = checked(c, folder)
     assert done.returncode == 1 and log in done.stderr and "log: DAMAGED" in done.stdout, done
-    # The state alone is looked at, too, where the log is damaged.
+    # If the log is damaged, the state is still checked.
     assert "state: at entry" in done.stdout, done.stdout
     fresh, other = filled(c, 1)
     shutil.rmtree(state)
@@ -217,7 +217,7 @@ def damaged(c):
 
 
 def damage_state(folder):
-    """Overwrites what says which files there are."""
+    """Overwrites the engine's manifest of its files."""
     for place, _, files in os.walk(folder):
         for name in files:
             path = os.path.join(place, name)
@@ -256,7 +256,7 @@ def bbolt(c):
 
 @check("operations/members-restored-after-a-majority-is-lost", deadline=120)
 def majority_lost(c):
-    """What the operators' page says: a snapshot of the survivor, and a new cluster made of it."""
+    """Follows the operators' page: a snapshot of the survivor, and a new cluster from it."""
     members = cluster(c, ["a", "b", "c"])
     new, saved = [], os.path.join(c.folder(), "saved.db")
     try:
@@ -293,7 +293,7 @@ def majority_lost(c):
 
 @check("operations/one-grows-to-three-and-back", deadline=150)
 def grow(c):
-    """The commands of the operators' page, as they are."""
+    """Runs the commands of the operators' page."""
     ports = [(free_port(), free_port()) for _ in "abc"]
     urls = [f"http://127.0.0.1:{port[1]}" for port in ports]
     folder, members = c.folder(), []
@@ -303,7 +303,7 @@ def grow(c):
         assert members[0].put("before", "x")
         for at, name in ((1, "b"), (2, "c")):
             add = ("member", "add", name, f"--peer-urls={urls[at]}")
-            # Refused until the one that was added before is reached.
+            # Rejected until the previously added member is reachable.
             until(lambda: members[0].etcdctl(*add, seconds=10).returncode == 0, 20, what="a member is added")
             listed = ",".join(f"{n}={url}" for n, url in zip("abc"[:at + 1], urls))
             members.append(Member(c, name, folder, "127.0.0.1", listed, ports[at], more=("--initial-cluster-state=existing",)))
@@ -376,7 +376,7 @@ def from_the_others(c):
         assert until(lambda: broken.get("meanwhile"), 30) == "x" and broken.get("key0") == "value number 0"
         assert len(set_aside(folder)) == 1 and "made again from another member" in logged(broken)
         assert "the state is there again" in logged(broken)
-        # It counts again: with it, one of the others can go.
+        # It counts for the quorum again, so one of the others can be removed.
         others[0].kill()
         until(lambda: broken.put("afterwards", "y"), 30)
         assert broken.get("afterwards") == "y"
@@ -386,7 +386,7 @@ def from_the_others(c):
 
 @check("operations/one-survivor-goes-on-alone", deadline=150)
 def alone(c):
-    """What the operators' page says for a cluster of which one member is left."""
+    """Follows the operators' page for a cluster with a single surviving member."""
     members = cluster(c, ["a", "b", "c"])
     try:
         for number in range(20):
@@ -408,7 +408,7 @@ def alone(c):
         assert survivor.put("alone", "x")
         listed = survivor.etcdctl("member", "list").stdout.splitlines()
         assert len(listed) == 1 and "c" in listed[0].split(", ") and peer in listed[0], listed
-        # The cluster is the same one.
+        # The cluster id is unchanged.
         for name in ("ClusterID", "MemberID"):
             line = re.search(rf'"{name}" : \d+', fields).group(0)
             assert line in survivor.etcdctl("endpoint", "status", "-w", "fields").stdout, line
@@ -475,7 +475,7 @@ def corrupt(c):
         wrong.argv.append("--experimental-initial-corrupt-check")
         wrong.start(wait=False)
         assert wrong.process.wait(40) == 1 and "found data inconsistency with peers" in logged(wrong), logged(wrong)[-600:]
-        # As the message says; the alarm goes with its member.
+        # As the message says; the alarm is removed with its member.
         assert others[0].etcdctl("member", "remove", f"{number:x}", seconds=20).returncode == 0
         assert until(lambda: others[0].put("k", "v"), 20)
         assert "CORRUPT" not in others[1].etcdctl("alarm", "list").stdout

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real cluster survives what happens to machines: processes killed, everything stopped and started again.
+"""A real cluster survives failures of its machine: processes killed, everything stopped and started again.
 
     survive.py --kubeconfig FILE --data-dir DIR --ironclad BINARY
 """
@@ -31,7 +31,7 @@ class Context:
         return {c["name"]: c for c in self.status()["components"]}
 
     def containers(self):
-        """Container IDs and restart counts of the example's backend, by pod."""
+        """Returns container IDs and restart counts of the example's backend, by pod."""
         return {p["metadata"]["name"]: [(s["containerID"], s["restartCount"]) for s in p["status"]["containerStatuses"]]
                 for p in self.json("pods", "-l", "app=backend")["items"]}
 
@@ -44,7 +44,7 @@ class Context:
 
 
 class Traffic:
-    """Asks a Service once in 50 ms and counts what fails."""
+    """Sends a request to a Service every 50 ms and counts failures."""
 
     def __init__(self, url):
         self.url, self.good, self.bad, self.end = url, 0, [], threading.Event()
@@ -110,7 +110,7 @@ def kill_all(c):
 
 
 def processes(word):
-    """Ids of all processes with `word` in their command line."""
+    """Returns the ids of all processes with `word` in their command line."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -123,7 +123,7 @@ def processes(word):
 
 
 def power_off(c):
-    """What a machine that loses power loses: processes, mounts, /run, network namespaces, bridges, rules, cgroups."""
+    """Simulates a power loss: removes processes, mounts, /run, network namespaces, bridges, rules, cgroups."""
     status = c.status()
     run = status["runDir"]
     bridge = c.json("pods", "-l", "app=backend")["items"][0]["status"]["podIP"].rsplit(".", 1)[0] + ".1"
@@ -156,7 +156,7 @@ def children(pid):
 def reboot(c):
     names = sorted(c.containers())
     power_off(c)
-    # What the unit does at boot; without systemd it is started by hand.
+    # The unit does this at boot; without systemd the test does.
     keeper = subprocess.Popen([c.ironclad, "supervise", "--data-dir", c.data],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:

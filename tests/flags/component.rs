@@ -1,31 +1,31 @@
-//! One row per binary, and where each of upstream's settings stands.
+//! One entry per binary, and the treatment of each of upstream's settings.
 
 use base_cli::{Treatment, Unsupported};
 use clap::{Command, CommandFactory};
 
-/// A binary and what it tells about its settings.
+/// A binary and its tables of settings.
 #[derive(Debug)]
 pub struct Component {
-    /// The binary's name.
+    /// Name of the binary.
     pub name: &'static str,
     /// The project and version that its flags are compared with.
     pub upstream: &'static str,
-    /// Upstream's flags, a name a line.
+    /// Upstream's flags, one name per line.
     pub upstream_flags: &'static str,
     /// Returns the flags that are implemented.
     pub command: fn() -> Command,
     /// Flags that are not implemented.
     pub unsupported_flags: &'static [Unsupported],
-    /// The configuration file, where there is one.
+    /// The configuration file, if there is one.
     pub file: Option<Settings>,
 }
 
 /// The fields of a configuration file.
 #[derive(Debug)]
 pub struct Settings {
-    /// The file's kind.
+    /// Kind of the file.
     pub kind: &'static str,
-    /// Upstream's fields, a dotted path a line.
+    /// Upstream's fields, one dotted path per line.
     pub upstream_fields: &'static str,
     /// Returns the dotted paths that are implemented.
     pub honoured: fn() -> Vec<String>,
@@ -33,18 +33,18 @@ pub struct Settings {
     pub unsupported: &'static [Unsupported],
 }
 
-/// What the product does with a setting.
+/// The treatment of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It does what upstream's documentation says.
+    /// Works as upstream documents.
     Honoured,
-    /// It is not implemented, and the table states what happens.
+    /// Not implemented; the table states the consequence.
     Unsupported(&'static Unsupported),
-    /// No table names it.
+    /// Missing in all tables.
     Unknown,
 }
 
-/// Every binary that has a stock counterpart.
+/// Every binary with a stock counterpart.
 pub const COMPONENTS: &[Component] = &[
     Component {
         name: "kvstore",
@@ -111,7 +111,7 @@ pub const COMPONENTS: &[Component] = &[
     },
 ];
 
-/// Returns what `component` does with one of upstream's flags. `command` is the component's command line.
+/// Returns the treatment of one of upstream's flags. `command` is the component's command line.
 pub fn flag_standing(component: &Component, command: &Command, flag: &str) -> Standing {
     let implemented = command.get_arguments().any(|argument| {
         argument.get_long() == Some(flag) || argument.get_all_aliases().is_some_and(|names| names.contains(&flag))
@@ -119,13 +119,13 @@ pub fn flag_standing(component: &Component, command: &Command, flag: &str) -> St
     match (implemented, component.unsupported_flags.iter().find(|row| row.name == flag)) {
         (true, _) => Standing::Honoured,
         (false, Some(row)) => Standing::Unsupported(row),
-        // clap answers these two itself.
+        // clap implements these two itself.
         (false, None) if matches!(flag, "help" | "version") => Standing::Honoured,
         (false, None) => Standing::Unknown,
     }
 }
 
-/// Returns what becomes of one of upstream's fields. A row or an implemented path covers the fields below it.
+/// Returns the treatment of one of upstream's fields. A row or an implemented path covers the fields below it.
 pub fn field_standing(settings: &Settings, honoured: &[String], field: &str) -> Standing {
     match settings.unsupported.iter().find(|row| covers(row.name, field)) {
         Some(row) => Standing::Unsupported(row),

@@ -1,4 +1,4 @@
-//! The page `docs/flags.md`.
+//! Renders the page `docs/flags.md`.
 
 use crate::{COMPONENTS, Component, Settings, field_standing, flag_standing};
 

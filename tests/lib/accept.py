@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs a black-box kit and holds its result against the list of checks that are expected to fail.
+"""Runs a black-box kit and compares its results with the list of expected failures.
 
     accept.py --expect FILE [--retry N] -- COMMAND ...
 
 The kit prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why`. A failure that is not on the list is a failure here, and
 so is a pass that is on it: the list may only shrink. Failures are tried again up to --retry times (with `--only NAME`)
 before they count, because two busy cores make some waits too long; a check that passes on a retry is named as such.
-A name or pattern after `?` on the list is not held to yet (its outcome changes from run to run, or its state is only
-published): the line says why, and neither outcome counts.
---state FILE gets one line a check added, for the published tables. --write-expected adds what failed to the list.
+A name or pattern after `?` on the list is ignored (its outcome changes from run to run, or its state is only
+published): the line gives the reason.
+--state FILE appends one line per check, for the published tables. --write-expected adds the failures to the list.
 """
 import argparse
 import fnmatch

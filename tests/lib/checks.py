@@ -14,11 +14,11 @@ CHECKS = []
 
 
 class Skip(Exception):
-    """The check does not apply here; the text says why."""
+    """The check does not apply here; the text is the reason."""
 
 
 class Deadline(BaseException):
-    """The check ran past its deadline."""
+    """The check exceeded its deadline."""
 
 
 def check(name, deadline=60):
@@ -29,7 +29,7 @@ def check(name, deadline=60):
 
 
 def until(condition, seconds=30, every=0.2, what=None):
-    """Waits until `condition()` is true and returns its value; an error inside counts as not yet."""
+    """Waits until `condition()` is true and returns its value; an error in it counts as false."""
     end, last = time.monotonic() + seconds, None
     while True:
         try:

@@ -1,7 +1,7 @@
-# A cluster for tests: started in $WORK, ended with the script, whatever happens. Sourced by areas.
+# A cluster for tests: started in $WORK, stopped when the script exits for any reason. Sourced by areas.
 
-# own_network: goes on, from the beginning of the calling script, in a network namespace of its own, where neither another
-# cluster on this machine is met nor a port or table of anybody else's.
+# own_network: restarts the calling script in a new network namespace, without other clusters on this machine and without
+# ports or tables of other programs.
 own_network() {
   [ -z "${OWN_NETWORK:-}" ] || return 0
   export OWN_NETWORK="ironclad-tests-$$"
@@ -12,7 +12,7 @@ own_network() {
   ip -n "$OWN_NETWORK" address add 198.51.100.10/24 dev node0
   ip -n "$OWN_NETWORK" link set node0 up
   ip -n "$OWN_NETWORK" route add default via 198.51.100.1
-  # Nobody is behind that route. A resolver that can't be reached says so at once, as on a machine without a network.
+  # No host is behind that route. An unreachable resolver fails at once, as on a machine without a network.
   local resolver
   for resolver in $(awk '/^nameserver [0-9.]+$/ && $2 !~ /^127\./ {print $2}' /etc/resolv.conf); do
     ip -n "$OWN_NETWORK" route add unreachable "$resolver"
@@ -35,7 +35,7 @@ cluster_up() {
   return 1
 }
 
-# paused COMPONENT ...: stops components of the cluster without ending them (the supervisor sees them alive).
+# paused COMPONENT ...: suspends components with SIGSTOP; to the supervisor they are alive.
 paused() {
   local component pid
   for component in "$@"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Turns the kits' state files (FOLDER/KIT.state, lines `ok NAME`) into docs/api-conformance.md, on standard output.
 
-The words are those of the kits (ok, FAIL, skip) and `absent`: not tried, because all of the group needs what is not there.
+The states are those of the kits (ok, FAIL, skip) and `absent`: not tried, because the group's feature is not implemented.
 --expect FOLDER has the lists of expected failures: a comment above or after a name there is the reason.
 """
 import argparse
@@ -20,13 +20,13 @@ table, with the reason if it is known."""
 
 
 def read_states(path):
-    """The last word about each check; a check belongs to what its name begins with, whoever ran it."""
+    """Returns the last state of each check."""
     with open(path) as lines:
         return {name: word for word, name in (line.split() for line in lines)}
 
 
 def read_reasons(path):
-    """Name to reason. A comment line counts for the names that follow it, up to an empty line."""
+    """Maps names to reasons. A comment line applies to the names that follow it, up to an empty line."""
     reasons, above = {}, ""
     if os.path.exists(path):
         with open(path) as lines:

@@ -1,4 +1,4 @@
-"""What is done to real processes: networks that can be cut, disks that can be filled, clocks that can be set."""
+"""Faults for real processes: networks that can be partitioned, disks that can be filled, clocks that can be set."""
 import errno
 import glob
 import os
@@ -9,7 +9,7 @@ CLOCK = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 
 
 class Namespaces:
-    """Three network namespaces on a bridge of their own, on which this side is too."""
+    """Three network namespaces on a bridge that is also connected to the caller's namespace."""
 
     def __init__(self):
         self.tag, self.hosts = f"kvf{os.getpid() % 10_000}", ["10.213.7.1", "10.213.7.2", "10.213.7.3"]
@@ -39,11 +39,11 @@ class Namespaces:
         return ["ip", "netns", "exec", name]
 
     def join(self, at, yes):
-        """Cuts one off from everybody, or ends that."""
+        """Isolates one namespace, or reconnects it."""
         shell(["ip", "link", "set", self.names[at], "up" if yes else "down"], check=True)
 
     def peers(self, at, yes):
-        """Cuts one off from the other two while clients still reach it, or ends that."""
+        """Isolates one namespace from the other two but not from clients, or reconnects it."""
         for other in set(range(3)) - {at}:
             for here, there in ((at, other), (other, at)):
                 what = "del" if yes else "add"
@@ -78,7 +78,7 @@ class SmallDisk:
 class Clock:
     """The wall clock of one process, which can be set while it runs; its monotonic clocks stay as they are."""
 
-    # How long the process may go by what it read of the file.
+    # How long the process may use its last reading of the file.
     LATE = 3
 
     def __init__(self, path):
@@ -88,14 +88,14 @@ class Clock:
                        "FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1"]
 
     def set(self, seconds):
-        """So far from what it really is."""
+        """Sets the offset from the real time."""
         with open(f"{self.path}.new", "w") as file:
             file.write(f"{seconds:+d}\n")
         os.rename(f"{self.path}.new", self.path)
 
     @staticmethod
     def forget(process):
-        """Removes what a process that was killed leaves behind."""
+        """Removes the leftovers of a killed process."""
         for name in ("faketime_shm", "sem.faketime_sem"):
             try:
                 os.unlink(f"/dev/shm/{name}_{process.pid}")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, a cluster's processes, what they cost, tables."""
+"""Shared by the benchmarks: arguments, a cluster's processes and their cost, tables."""
 import argparse
 import json
 import os
@@ -22,7 +22,7 @@ def components(options):
 
 
 def usage(pid):
-    """RSS in MB, CPU seconds and MB written of a process."""
+    """Returns RSS in MB, CPU seconds and MB written of a process."""
     with open(f"/proc/{pid}/status") as f:
         rss = next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
     with open(f"/proc/{pid}/stat") as f:

@@ -1,4 +1,4 @@
-"""A log whose content was changed and whose checksums hold: what a member's memory or a bug would do to it."""
+"""Changes a log's content and keeps its checksums valid, as bad memory or a bug would."""
 import struct
 
 SECTOR = 512
@@ -26,13 +26,13 @@ def crc32c(data):
 
 
 def bare_sectors(log, start, end):
-    """How many of a frame's sectors are all zeros."""
+    """Returns the number of a frame's sectors that are all zeros."""
     cuts = [start, *range(start // SECTOR * SECTOR + SECTOR, end, SECTOR), end]
     return sum(not any(log[a:b]) for a, b in zip(cuts, cuts[1:]))
 
 
 def forge(path, old, new):
-    """Puts one text in the place of another, as long, in every record; how often it was there."""
+    """Replaces a text by another of the same length in every record; returns the number of replacements."""
     assert len(old) == len(new)
     with open(path, "r+b") as file:
         log, at, found = bytearray(file.read()), 0, 0

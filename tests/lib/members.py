@@ -59,7 +59,7 @@ class Member:
         return self.etcdctl("put", key, value).returncode == 0
 
     def get(self, key, seconds=3):
-        """The value, "" if there is none, None if it can't be said."""
+        """Returns the value, "" if there is none, None if the read failed."""
         done = self.etcdctl("get", key, "--print-value-only", seconds=seconds)
         return done.stdout.strip() if done.returncode == 0 else None
 
@@ -95,5 +95,5 @@ def end(members):
 
 
 def single(c, *more):
-    """A cluster of one, with these flags besides."""
+    """Starts a single-member cluster with additional flags."""
     return cluster(c, ["a"], more=more)[0]

@@ -1,6 +1,6 @@
-# Installing what a test needs. Sourced by areas.
+# Installs the prerequisites of tests. Sourced by areas.
 
-# need PACKAGE ...: Debian packages; installs those that are missing. False (with a word why) where that can't be done.
+# need PACKAGE ...: installs missing Debian packages; fails with the reason if that is not possible.
 need() {
   local missing=()
   for package in "$@"; do
@@ -13,19 +13,19 @@ need() {
     { echo "could not install ${missing[*]}: $(tail -1 "$WORK/apt.log")"; return 1; }
 }
 
-# build: the binaries, once a run.
+# build: builds the binaries, once per run.
 build() {
   [ -e "$WORK/built" ] && return 0
   echo "building the binaries (profile $PROFILE)"
   cargo build --profile "$PROFILE" --locked --quiet --bins && touch "$WORK/built"
 }
 
-# kubectl_path: the newest kubectl on the machine. Some packages install several versions beside the one in the path.
+# kubectl_path: prints the newest kubectl on the machine. Some packages install several versions beside the one in PATH.
 kubectl_path() {
   local found
   found=$(command -v kubectl) || return 1
   ls "$(dirname "$(readlink -f "$found")")"/kubectl.1.* 2>/dev/null | sort -V | tail -1 | grep . || echo "$found"
 }
 
-# skip_all NAME WHY: one skip line for a whole area.
+# skip_all NAME WHY: prints one skip line for a whole area.
 skip_all() { echo "skip $1: $2"; exit 0; }

@@ -1,4 +1,4 @@
-"""What a program has to say when it refuses to go on: one sentence with the thing and the remedy, the right exit code.
+"""Checks a program's error: one sentence with the problem and the remedy, and the right exit code.
 
 Log lines (they begin with a time, or are JSON) may come before that sentence; nothing else may.
 """
@@ -16,7 +16,7 @@ def start(argv, env=None, **options):
 
 
 def ended(process, seconds):
-    """Standard output and error of a process that ends by itself within `seconds`."""
+    """Returns standard output and error of a process that must exit within `seconds`."""
     try:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -31,14 +31,14 @@ def no_panic(text):
 
 
 def sentence(err):
-    """The one line that is no log line, without the program's name."""
+    """Returns the only line that is no log line, without the program's name."""
     lines = [line for line in err.splitlines() if line.strip() and not LOG_LINE.match(line)]
     assert len(lines) == 1, f"not one sentence: {lines}"
     return lines[0]
 
 
 def refused(argv, *words, code=1, seconds=15, env=None):
-    """Runs a program that has to refuse, with all `words` in its one sentence; returns the sentence."""
+    """Runs a program that must fail with all `words` in its one sentence; returns the sentence."""
     argv = [str(word) for word in argv]
     process = start(argv, env)
     out, err = ended(process, seconds)

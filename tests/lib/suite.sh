@@ -2,7 +2,7 @@
 
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 export CARGO_TERM_COLOR=never
-# Debug binaries by default: the unit tests have compiled most of them already, and they check overflows and assertions.
+# Debug binaries by default: the unit tests have compiled most crates already, and debug builds check overflows and assertions.
 PROFILE="${IRONCLAD_PROFILE:-dev}"
 BIN="$CARGO_TARGET_DIR/${PROFILE/#dev/debug}"
 SHARED="${IRONCLAD_SHARED:-$PWD/../shared}"
@@ -11,7 +11,7 @@ WORK="$(mktemp -d /tmp/ironclad-tests.XXXXXX)"
 export WORK
 passed=0 failed=0 skipped=0
 
-# In the order in which they run: cheap and telling first.
+# In running order: cheap and informative areas first.
 all_areas() { echo unit layers supply store faults api interop simulated badinput cluster; }
 
 # An area is a script that prints lines "ok NAME", "FAIL NAME: why", "skip NAME: why" (and whatever else);

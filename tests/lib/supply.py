@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the locked crates against deny.toml, as `cargo deny check` would: sources, licences, bans, advisories.
+"""Checks the locked crates against deny.toml, as `cargo deny check` does: sources, licences, bans, advisories.
 
 Prints a line "ok NAME", "FAIL NAME: why" or "skip NAME: why" for each check. Advisories are those of RustSec. Their
 repository is cloned, or taken from IRONCLAD_ADVISORY_DB, a git repository; without either that check is skipped."""
@@ -27,7 +27,7 @@ def main():
 
 
 class Skipped(Exception):
-    """Why a check can't be made here."""
+    """The reason why a check can't run here."""
 
 
 def sources(policy, locked):
@@ -58,7 +58,7 @@ def licences(policy, _locked):
 
 
 def permitted(expression, allowed):
-    """Whether an SPDX expression leaves a choice of allowed licences. A slash is the old way to write OR."""
+    """Returns whether an SPDX expression permits a choice of allowed licences. A slash is the old form of OR."""
     words = re.findall(r"\(|\)|[^\s()]+", expression.replace("/", " OR "))
 
     def either():
@@ -138,7 +138,7 @@ def numbers(version):
 
 
 def satisfies(version, requirement):
-    """Whether a version is in a range such as `>= 1.2, < 2`; a bare version and ^ stand for its compatible ones."""
+    """Returns whether a version is in a range such as `>= 1.2, < 2`; a bare version and ^ match compatible versions."""
     have = numbers(version)
     for part in requirement.split(","):
         sign, wanted = re.match(r"\s*(>=|<=|>|<|=|\^|~)?\s*(\S+)", part).groups()

@@ -1,4 +1,5 @@
-//! Every setting of upstream's stands in a table, the tables name settings of upstream's only, and the page is current.
+//! Checks that every setting of upstream is in a table, that the tables list only settings of upstream, and that the
+//! page is up to date.
 
 use clap::Command;
 use flags_tests::{COMPONENTS, Component, Standing, field_standing, flag_standing, render_page};

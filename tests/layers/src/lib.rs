@@ -1,1 +1,1 @@
-//! The layer table (`layers.toml`) held against `cargo metadata`; see `tests/layers.rs`.
+//! Compares the layer table (`layers.toml`) with `cargo metadata`; see `tests/layers.rs`.

@@ -1,4 +1,4 @@
-//! Dependencies point down the table in `layers.toml`, every crate is on it, and every crate inherits the lints.
+//! Checks that dependencies point down the table in `layers.toml`, and that every crate is in it and inherits the lints.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
@@ -24,13 +24,13 @@ fn table() -> Table {
 }
 
 fn metadata() -> Metadata {
-    // Not the folder that this was compiled in: clones may share what they build.
+    // Not the directory of the compilation: clones may share their build directory.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
     let manifest = Path::new(&folder).join("../../Cargo.toml");
     MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata")
 }
 
-/// (`crates`, `kv`) for `crates/kv/engine`; (`bins`, `kubelet`) for `bins/kubelet`.
+/// Returns (`crates`, `kv`) for `crates/kv/engine`; (`bins`, `kubelet`) for `bins/kubelet`.
 fn place(package: &Package, root: &Path) -> (String, String) {
     let path = package.manifest_path.as_std_path().strip_prefix(root).expect("inside the workspace");
     let mut parts = path.iter().map(|p| p.to_string_lossy().into_owned());

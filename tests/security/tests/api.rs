@@ -1,4 +1,4 @@
-//! Attacks on the API server, by tenants and nodes with few rights and by clients without any.
+//! Attacks on the API server, by tenants and nodes with few permissions and by clients without any.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

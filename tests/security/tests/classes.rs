@@ -1,4 +1,4 @@
-//! One test for each class of mistakes that Kubernetes and etcd made before, where no finding of a review has one.
+//! One test for each class of earlier vulnerabilities of Kubernetes and etcd that no other test covers.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -54,7 +54,7 @@ async fn names_cannot_leave_their_prefix_in_the_store() {
     }
 }
 
-/// A continue token is made by the client: it must not widen what a list may show.
+/// A continue token comes from the client: it must not widen the scope of a list.
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_continue_token_shows_nothing_of_another_namespace() {
     let plane = ControlPlane::start().await;
@@ -91,7 +91,7 @@ async fn forged_continue_token_shows_nothing_of_another_namespace() {
     }
 }
 
-/// CVE-2024-7598: a terminating pod stays behind its NetworkPolicies.
+/// CVE-2024-7598: NetworkPolicies apply to a pod until it has terminated.
 #[tokio::test(flavor = "multi_thread")]
 async fn network_policies_outlive_the_pods_of_a_deleted_namespace() {
     let plane = ControlPlane::start().await;
@@ -115,7 +115,7 @@ async fn network_policies_outlive_the_pods_of_a_deleted_namespace() {
         pod["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
-    // The controller works on the namespace every second or so; the policy must survive all its passes.
+    // The controller works on the namespace every second or so; the policy must survive all of its reconciles.
     for _ in 0..6 {
         tokio::time::sleep(Duration::from_millis(500)).await;
         admin.get(&format!("{policies}/deny")).await.expect_success();
@@ -126,7 +126,7 @@ async fn network_policies_outlive_the_pods_of_a_deleted_namespace() {
         .await;
 }
 
-/// CVE-2023-2727, CVE-2023-2728: every kind of container passes the same admission, through every way of writing it.
+/// CVE-2023-2727, CVE-2023-2728: every kind of container passes the same admission, through every kind of write.
 #[tokio::test(flavor = "multi_thread")]
 async fn ephemeral_containers_pass_pod_security_however_they_are_written() {
     let plane = ControlPlane::start().await;
@@ -167,7 +167,7 @@ async fn ephemeral_containers_pass_pod_security_however_they_are_written() {
     assert!(stored["spec"]["ephemeralContainers"].is_null(), "{stored}");
 }
 
-/// CVE-2019-11253, CVE-2019-1002100: bodies that grow when they are read are refused in bounded time.
+/// CVE-2019-11253, CVE-2019-1002100: bodies that expand when they are parsed are rejected in bounded time.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_expand_are_refused_in_bounded_time() {
     let plane = ControlPlane::start().await;
@@ -196,14 +196,14 @@ async fn bodies_that_expand_are_refused_in_bounded_time() {
     }
     let headers: Vec<(String, String)> = (0..3000).map(|n| (format!("x-h{n}"), "v".repeat(100))).collect();
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    // Either an answer or a closed connection.
+    // Either a response or a closed connection.
     if let Ok(reply) = user.send(Method::GET, "/version", &headers, "").await {
         assert!((400..500).contains(&reply.status), "huge headers: {}", reply.status);
     }
     user.get("/version").await.expect_success();
 }
 
-/// Clients and front proxies have a CA each: a certificate of one is nothing to the other.
+/// Clients and front proxies have separate CAs: a certificate of one is not valid for the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn client_certificate_cannot_act_as_front_proxy() {
     let plane = ControlPlane::start().await;

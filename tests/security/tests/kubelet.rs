@@ -1,4 +1,4 @@
-//! Attacks on a node: by clients of the kubelet's server, and by pods that ask for more than is theirs.
+//! Attacks on a node: by clients of the kubelet's server, and by pods that request more than they may have.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -33,7 +33,7 @@ async fn create_namespace(admin: &Caller, name: &str) {
     admin.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await.expect_success();
 }
 
-/// A pod that is bound to the node past the scheduler.
+/// Creates a pod that is bound to the node without the scheduler.
 fn pod(name: &str, more: Value) -> Value {
     let mut spec = json!({"nodeName": NODE, "automountServiceAccountToken": false,
         "containers": [{"name": "c", "image": "example.com/c:1"}]});
@@ -46,7 +46,7 @@ async fn phase(admin: &Caller, path: &str) -> String {
     pod["status"]["phase"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Whoever may only read `nodes/proxy`, as monitoring does, runs no command, however the path is spelt.
+/// A user who may only read `nodes/proxy`, as monitoring does, can't run commands, in any spelling of the path.
 #[tokio::test(flavor = "multi_thread")]
 async fn reader_of_nodes_proxy_cannot_run_commands_at_the_kubelet() {
     let (plane, address) = plane_with_node().await;
@@ -69,13 +69,13 @@ async fn reader_of_nodes_proxy_cannot_run_commands_at_the_kubelet() {
             assert_eq!(reply.status, 403, "{method} {path}: {}", reply.text());
         }
     }
-    // The API server's own certificate may do all, and `get nodes/proxy` leads through it.
+    // The API server's own certificate has all permissions, and `get nodes/proxy` uses it.
     let admin = plane.admin().at(address);
     admin.get("/run/default/p/c?cmd=id").await.expect_status(405);
     admin.get("/%72un/default/p/c?cmd=id").await.expect_status(405);
 }
 
-/// A claim's `volumeName` is its creator's to choose, and proves nothing.
+/// A claim's `volumeName` is chosen by its creator and proves nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn volume_of_another_namespace_is_not_mounted() {
     let (plane, _) = plane_with_node().await;
@@ -100,7 +100,7 @@ async fn volume_of_another_namespace_is_not_mounted() {
     admin.post("/api/v1/persistentvolumes", &volume).await.expect_success();
     let bound = json!({"status": {"phase": "Bound"}});
     admin.merge_patch("/api/v1/namespaces/a/persistentvolumeclaims/data/status", &bound).await.expect_success();
-    // The owner's pod lets the node read the volume.
+    // The pod of the volume's owner gives the node read access to the volume.
     admin.post("/api/v1/namespaces/a/pods", &pod("owner", volumes.clone())).await.expect_success();
     wait_for("the owner's pod", || async { phase(&admin, "/api/v1/namespaces/a/pods/owner").await == "Running" }).await;
 
@@ -117,7 +117,7 @@ async fn volume_of_another_namespace_is_not_mounted() {
     assert_eq!(phase(&admin, "/api/v1/namespaces/b/pods/thief").await, "Pending");
 }
 
-/// A pod that asks for protection which this node can't give is refused, and does not run without.
+/// A pod that requests a protection which this node lacks is rejected, instead of running without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_that_asks_for_a_user_namespace_does_not_run_as_the_nodes_root() {
     let (plane, _) = plane_with_node().await;

@@ -1,4 +1,4 @@
-//! No credential or secret appears in a log, at any verbosity. A test binary of its own: logging is per process.
+//! No credential or secret appears in a log, at any verbosity. This is a separate test binary, because logging is per process.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use testkit_control_plane::{ControlPlane, Options};
 
-/// Collects what is logged.
+/// Collects log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -55,7 +55,7 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": SECRET}});
     admin.post(secrets, &secret).await.expect_success();
     admin.merge_patch(&format!("{secrets}/s"), &json!({"stringData": {"k": PATCHED}})).await.expect_success();
-    // Refused writes are the ones that are logged.
+    // Rejected writes are logged.
     admin.post(secrets, &secret).await.expect_status(409);
     let bad = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "BAD"}, "stringData": {"k": SECRET}});
     admin.post(secrets, &bad).await.expect_status(422);

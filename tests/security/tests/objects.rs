@@ -1,4 +1,4 @@
-//! Attacks with the content of objects: what is written, by users and nodes that may write it.
+//! Attacks with the content of objects, by users and nodes that may write them.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit_control_plane::{Caller, ControlPlane};
 
-/// CN=first, CN=second, O=group-a, O=group-b.
+/// Subject: CN=first, CN=second, O=group-a, O=group-b.
 const HARMLESS: &str = "-----BEGIN CERTIFICATE REQUEST-----
 MIIBATCBpwIBADBFMQ4wDAYDVQQDDAVmaXJzdDEPMA0GA1UEAwwGc2Vjb25kMRAw
 DgYDVQQKDAdncm91cC1hMRAwDgYDVQQKDAdncm91cC1iMFkwEwYHKoZIzj0CAQYI
@@ -17,7 +17,7 @@ IQDWVHcg2o86m9+EGi1k0VqQwl/S1bl63KOvNjGhke67GAIhAItUHzUfOzP0x2tO
 6kdPNdZX7wn1v5bxVtZ+eF50ew1I
 -----END CERTIFICATE REQUEST-----
 ";
-/// CN=user; O=group-a and O=system:masters in one relative distinguished name.
+/// Subject: CN=user; O=group-a and O=system:masters in one relative distinguished name.
 const MASTERS: &str = "-----BEGIN CERTIFICATE REQUEST-----
 MIHzMIGaAgEAMDgxDTALBgNVBAMMBHVzZXIxJzAOBgNVBAoMB2dyb3VwLWEwFQYD
 VQQKDA5zeXN0ZW06bWFzdGVyczBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABECS
@@ -40,7 +40,7 @@ fn signing_request(name: &str, signer: &str, pem: &str) -> Value {
         "spec": {"request": STANDARD.encode(pem), "signerName": signer, "usages": ["client auth"]}})
 }
 
-/// Ten operations that double the depth of the object ended the server by a stack overflow.
+/// Ten operations that double the depth of the object crashed the server by a stack overflow.
 #[tokio::test(flavor = "multi_thread")]
 async fn json_patch_cannot_nest_an_object_without_bound() {
     let plane = ControlPlane::start().await;
@@ -56,7 +56,7 @@ async fn json_patch_cannot_nest_an_object_without_bound() {
     admin.get("/api/v1/namespaces/default/configmaps/c").await.expect_success();
 }
 
-/// Who may label ClusterRoles must not have the rules of one aggregated into roles that everybody has.
+/// A user who may label ClusterRoles must not be able to aggregate a role's rules into roles of other users.
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregation_label_cannot_widen_another_role() {
     let plane = ControlPlane::start().await;
@@ -71,7 +71,7 @@ async fn aggregation_label_cannot_widen_another_role() {
     mallory.merge_patch(path, &finalizer).await.expect_success();
 }
 
-/// The class of CVE-2020-8555: endpoints must not lead into loopback or to the metadata service, however they are spelled.
+/// The class of CVE-2020-8555: endpoints must not point to loopback or to the metadata service, in any spelling.
 #[tokio::test(flavor = "multi_thread")]
 async fn mapped_addresses_do_not_pass_the_address_filters() {
     let plane = ControlPlane::start().await;
@@ -92,7 +92,7 @@ async fn mapped_addresses_do_not_pass_the_address_filters() {
     }
 }
 
-/// What is approved is what is signed: a request has one reading.
+/// The signed request must be the approved one: all parsers read a request in the same way.
 #[tokio::test(flavor = "multi_thread")]
 async fn signing_request_with_a_hidden_block_is_refused() {
     const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -130,7 +130,7 @@ async fn unmasked_proc_does_not_pass_pod_security() {
     assert!(reply.warnings().iter().any(|warning| warning.contains("hostUsers")), "{:?}", reply.warnings());
 }
 
-/// Who installs a policy learns that nothing enforces it.
+/// A user who installs a policy gets a warning that nothing enforces it.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_nothing_enforces_are_answered_with_a_warning() {
     let plane = ControlPlane::start().await;
@@ -147,7 +147,7 @@ async fn objects_that_nothing_enforces_are_answered_with_a_warning() {
     assert!(reply.warnings().iter().any(|warning| warning.contains("not enforced")), "{:?}", reply.warnings());
 }
 
-/// CVE-2025-4563 and its kind: a node must not grant itself access, nor touch what belongs to other nodes.
+/// CVE-2025-4563 and its kind: a node must not grant itself access, nor change objects of other nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_stays_within_what_is_its_own() {
     let plane = ControlPlane::start().await;

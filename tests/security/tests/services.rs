@@ -1,4 +1,4 @@
-//! Services that take over the traffic of others (CVE-2020-8554, CVE-2021-25737, CVE-2021-25740).
+//! Services that hijack the traffic of others (CVE-2020-8554, CVE-2021-25737, CVE-2021-25740).
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -11,7 +11,7 @@ fn service(name: &str, more: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Whoever may write Services in one namespace must not draw the whole cluster's traffic to an address to itself.
+/// A user who may write Services in one namespace must not redirect the whole cluster's traffic to an address.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_cannot_claim_an_external_address() {
     let options = testkit_control_plane::Options {
@@ -35,14 +35,14 @@ async fn tenant_cannot_claim_an_external_address() {
     mallory.json_patch(&format!("{base}/s"), &add).await.expect_status(403);
     mallory.apply(&format!("{base}/s?fieldManager=m&force=true"), &service("s", &external)).await.expect_status(403);
     mallory.apply(&format!("{base}/t?fieldManager=m"), &service("t", &external)).await.expect_status(403);
-    // The status is the cluster's to write: a load balancer's address draws traffic just the same.
+    // Only the cluster may write the status: a load balancer's address redirects traffic, too.
     let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}});
     plane.grant("editor", "default", json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["*"]}])).await;
     plane.user("editor", None).merge_patch(&format!("{base}/s/status"), &ingress).await.expect_status(403);
     assert_eq!(plane.admin().get(&format!("{base}/s")).await.json()["spec"]["externalIPs"], Value::Null);
 }
 
-/// Endpoints on a node's own addresses would make every node's proxy speak to its own host.
+/// Endpoints on a node's own addresses would make every node's proxy connect to its own host.
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_cannot_point_at_the_nodes_themselves() {
     let plane = ControlPlane::start().await;
@@ -66,7 +66,7 @@ async fn endpoints_cannot_point_at_the_nodes_themselves() {
     }
 }
 
-/// The built-in role `edit` must not hold the right to send a Service's traffic into another namespace.
+/// The built-in role `edit` must not allow sending a Service's traffic into another namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn role_edit_may_not_write_endpoints() {
     let plane = ControlPlane::start().await;

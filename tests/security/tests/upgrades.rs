@@ -1,4 +1,4 @@
-//! Upgrades that a backend refuses or redirects must not open a way to it (CVE-2018-1002105, CVE-2020-8559).
+//! Upgrades that a backend rejects or redirects must not open a connection to it (CVE-2018-1002105, CVE-2020-8559).
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=id&stdout=1";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
 
-/// A kubelet that sends each request head to the test and gives one answer to every request.
+/// A kubelet that sends each request head to the test and returns the same response to every request.
 async fn start_kubelet(plane: &ControlPlane, answer: String) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let tls = server_config(&ServerTls {
         certificate: plane.certificate("kubelet-serving-n1"),
@@ -83,7 +83,7 @@ async fn next(received: &mut mpsc::UnboundedReceiver<String>) -> String {
     tokio::time::timeout(Duration::from_secs(20), received.recv()).await.unwrap().unwrap()
 }
 
-/// The kubelet trusts the API server's connection. After a refused upgrade a client must not go on speaking on it.
+/// The kubelet trusts the API server's connection. After a rejected upgrade a client must not be able to use it.
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_upgrade_leaves_no_connection_to_the_kubelet() {
     let plane = ControlPlane::start_with(Options { nodes: vec!["n1".to_owned()], ..Options::default() }).await;
@@ -101,7 +101,7 @@ async fn refused_upgrade_leaves_no_connection_to_the_kubelet() {
 
     let seen = next(&mut received).await;
     assert!(seen.starts_with("POST /exec/default/p/c?"), "{seen}");
-    // Either the API server ends the client's connection, or it answers the second request itself.
+    // Either the API server closes the client's connection, or it handles the second request itself.
     let _ = stream.write_all(smuggled.as_bytes()).await;
     let mut rest = String::new();
     let _ = tokio::time::timeout(Duration::from_secs(2), stream.read_to_string(&mut rest)).await;
@@ -109,7 +109,7 @@ async fn refused_upgrade_leaves_no_connection_to_the_kubelet() {
     assert_eq!(next(&mut received).await, "closed", "the kubelet got a second request");
 }
 
-/// A node that somebody took over must not send the API server, with its certificate, to an address of its choice.
+/// A compromised node must not redirect the API server, with its certificate, to an address of its choice.
 #[tokio::test(flavor = "multi_thread")]
 async fn redirect_of_a_kubelet_is_not_followed() {
     let plane = ControlPlane::start_with(Options { nodes: vec!["n1".to_owned()], ..Options::default() }).await;
@@ -124,7 +124,7 @@ async fn redirect_of_a_kubelet_is_not_followed() {
             let port = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port()}}}});
             plane.admin().merge_patch("/api/v1/nodes/n1/status", &port).await.expect_success();
         }
-        // The address comes from a cache that follows the write: ask until the new kubelet is asked.
+        // The address comes from a cache that lags behind the write: retry until the new kubelet gets the request.
         let head = loop {
             let stream = plane.user("mallory", None).connect().await.unwrap();
             let mut stream = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Clients that ask for too much.
+//! Clients that send too much.
 
 use serde_json::json;
 use std::time::Duration;
@@ -9,7 +9,7 @@ fn flags(words: &[&str]) -> Options {
     Options { api_server: words.iter().map(|&word| word.to_owned()).collect(), ..Options::default() }
 }
 
-/// Requests that wait for their bodies must not shut out everybody else, nor pile up without bounds.
+/// Requests that wait for their bodies must not block other clients, nor queue without bounds.
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_slow_writes_is_refused_and_leaves_reads_and_administrators_alone() {
     let plane = ControlPlane::start_with(flags(&["--max-mutating-requests-inflight=1", "--request-timeout=40s"])).await;
@@ -24,7 +24,7 @@ async fn flood_of_slow_writes_is_refused_and_leaves_reads_and_administrators_alo
         stream.flush().await.unwrap();
         slow.push(stream);
     }
-    // The server has to have seen their heads.
+    // Wait until the server has read their heads.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let path = "/api/v1/namespaces/default/configmaps";
@@ -34,7 +34,7 @@ async fn flood_of_slow_writes_is_refused_and_leaves_reads_and_administrators_alo
     plane.admin().post(path, &object("b")).await.expect_success();
 }
 
-/// The client's timeout is a duration.
+/// The client's timeout must be a duration.
 #[tokio::test(flavor = "multi_thread")]
 async fn timeout_of_a_client_is_checked() {
     let plane = ControlPlane::start().await;
@@ -43,7 +43,7 @@ async fn timeout_of_a_client_is_checked() {
     admin.get("/api/v1/namespaces?timeout=30s").await.expect_success();
 }
 
-/// The default authorizer allows everything, so that nobody may come without credentials.
+/// The default authorizer allows everything, so anonymous requests must be rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn anonymous_client_cannot_use_a_server_that_allows_everything() {
     let plane = ControlPlane::start_with(flags(&["--authorization-mode=AlwaysAllow"])).await;
@@ -51,7 +51,7 @@ async fn anonymous_client_cannot_use_a_server_that_allows_everything() {
     plane.admin().get("/api/v1/namespaces").await.expect_success();
 }
 
-/// Health checks need no credentials where nothing else is open.
+/// Health checks need no credentials even if all other paths do.
 #[tokio::test(flavor = "multi_thread")]
 async fn anonymous_client_reaches_only_the_paths_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn anonymous_client_reaches_only_the_paths_of_the_configuration() {
     plane.anonymous().get("/api").await.expect_status(401);
 }
 
-/// `--tls-min-version` is honoured, and a version that can't be offered is refused.
+/// `--tls-min-version` is honoured, and an unsupported version is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn weak_tls_settings_are_refused() {
     let strict = ["--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"];

@@ -1,4 +1,4 @@
-//! Paths that mean more than they were authorised for.
+//! Paths that reach more than they were authorized for.
 
 use serde_json::{Value, json};
 use testkit_control_plane::ControlPlane;
@@ -29,7 +29,7 @@ async fn role_in_a_namespace_cannot_reach_another_namespace() {
     assert!(victim["metadata"]["deletionTimestamp"].is_null(), "{victim}");
 }
 
-/// The same through the path of reviews: what they answer concerns the whole cluster.
+/// The same through the path of reviews, whose result is about the whole cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn role_in_a_namespace_cannot_review_the_cluster() {
     let plane = ControlPlane::start().await;
@@ -65,7 +65,7 @@ async fn right_to_watch_cannot_run_commands_through_the_watch_prefix() {
     }
 }
 
-/// KEP-2862 and CVE-2018-1002105's cousins: a right to read nodes/proxy must not run commands.
+/// KEP-2862 and variants of CVE-2018-1002105: the permission to read nodes/proxy must not allow commands.
 #[tokio::test(flavor = "multi_thread")]
 async fn right_to_get_nodes_proxy_cannot_run_commands() {
     let plane = ControlPlane::start().await;
@@ -80,7 +80,7 @@ async fn right_to_get_nodes_proxy_cannot_run_commands() {
     assert_ne!(allowed.status, 403, "{}", allowed.text());
 }
 
-/// A user with the right to patch only must not create through server-side apply.
+/// A user who may only patch must not create through server-side apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn right_to_patch_cannot_create_by_apply() {
     let plane = ControlPlane::start().await;
@@ -117,7 +117,7 @@ async fn node_cannot_lead_the_proxy_to_the_control_plane() {
     admin.get("/api/v1/nodes/evil-0/proxy").await.expect_status(301);
 }
 
-/// An address in IPv6's clothes is the address that it stands for.
+/// An IPv4-mapped IPv6 address counts as the IPv4 address.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_cannot_lead_the_proxy_to_loopback() {
     let plane = ControlPlane::start().await;
@@ -131,7 +131,7 @@ async fn pod_cannot_lead_the_proxy_to_loopback() {
     for address in ["::ffff:127.0.0.1", "127.0.0.1", "::1", "::ffff:169.254.169.254"] {
         let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
         let written = admin.merge_patch("/api/v1/namespaces/default/pods/p/status", &status).await;
-        // An address that is refused when it is written can't be proxied to either.
+        // An address that is rejected at the write can't be proxied to either.
         if written.status == 200 {
             let reply = admin.get(&format!("/api/v1/namespaces/default/pods/https:p:{port}/proxy/version")).await;
             assert_eq!(reply.status, 400, "{address}: {}", reply.text());
@@ -139,7 +139,7 @@ async fn pod_cannot_lead_the_proxy_to_loopback() {
     }
 }
 
-/// Representations that an object does not have are refused before anything is done.
+/// Representations that an object does not have are rejected before the request has any effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn impossible_representation_is_refused() {
     let plane = ControlPlane::start().await;
