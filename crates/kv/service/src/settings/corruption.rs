@@ -11,6 +11,8 @@ const GATES: &[&str] = &[
     "AllAlpha",
     "AllBeta",
     "CompactHashCheck",
+    // Leases are renewed by the leader without waiting for the log, whether this gate of etcd 3.7 is open or not.
+    "FastLeaseKeepAlive",
     "InitialCorruptCheck",
     "LeaseCheckpoint",
     "LeaseCheckpointPersist",
@@ -115,6 +117,8 @@ mod tests {
         assert_eq!(checks(&["--feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=true"]).unwrap(), initial);
         assert_eq!(checks(&["--feature-gates=InitialCorruptCheck=true,AllAlpha=false"]).unwrap(), initial);
         assert_eq!(checks(&["--feature-gates=AllAlpha=true,CompactHashCheck=false"]).unwrap(), initial);
+        assert_eq!(checks(&["--feature-gates=FastLeaseKeepAlive=true"]).unwrap(), none);
+        assert_eq!(checks(&["--feature-gates=FastLeaseKeepAlive=false"]).unwrap(), none);
         let compacted = Checks { compacted_every: minute, ..none };
         assert_eq!(checks(&["--experimental-compact-hash-check-enabled"]).unwrap(), compacted);
         assert_eq!(checks(&["--feature-gates=CompactHashCheck=true"]).unwrap(), compacted);
