@@ -68,6 +68,22 @@ async fn members_and_alarms_are_listed_for_users_only() {
 }
 
 #[tokio::test]
+async fn auth_status_is_answered_without_a_login() {
+    let member = Member::start(&[]).await;
+    let (root, user) = restricted(&member).await;
+    let mut client = auth(&member).await;
+    let anonymous = client.auth_status(AuthStatusRequest {}).await.unwrap().into_inner();
+    assert!(anonymous.enabled);
+    for token in [&root, &user] {
+        let status = client.auth_status(with(token, AuthStatusRequest {})).await.unwrap().into_inner();
+        assert_eq!((status.enabled, status.auth_revision), (true, anonymous.auth_revision));
+    }
+    let refused = client.auth_status(with("no-token", AuthStatusRequest {})).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    member.stop().await;
+}
+
+#[tokio::test]
 async fn leases_are_listed_and_kept_alive_only_with_rights_to_their_keys() {
     let member = Member::start(&[]).await;
     let (root, user) = restricted(&member).await;
