@@ -111,7 +111,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
             (Command::MemberUpdate(request), None)
         }
         Change::Promote(request) => {
-            check_promotion(core, request.id)?;
+            check_promotion(core, request.id).await?;
             (Command::MemberPromote(request), None)
         }
     };
@@ -176,10 +176,10 @@ fn healthy(core: &Core, id: u64) -> bool {
             .is_some_and(|since| since.elapsed() >= SETTLED)
 }
 
-/// Returns the voters that respond now. A voter that has just failed may still count as reachable.
+/// Returns the voters that answer now. One that stopped a moment ago may still count as reached.
 async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
-    let reached = voters.iter().map(|member| member.id).filter(|id| healthy(core, *id));
-    let asked = reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    let asked = voters.iter().map(|member| member.id);
+    let asked = asked.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
     futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
@@ -195,11 +195,13 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
     let live = live(core, &voters).await;
     match leaving {
         None => {
-            // A member that was added and never started does not count as live.
-            let all = voters.iter().all(|member| !member.name.is_empty() && live.contains(&member.id));
+            // A member that was added and has never started counts as not there.
+            let there = |member: &Member| live.contains(&member.id) && healthy(core, member.id);
+            let all = voters.iter().all(|member| !member.name.is_empty() && there(member));
             if voters.len() > 1 && !all { Err(Refusal::Unhealthy) } else { Ok(()) }
         }
         Some(id) => {
+            // A leader that was just elected has reached nobody for long, so that their answers have to do here.
             let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
             let was_voter = rest.len() < voters.len();
             let live = rest.iter().filter(|member| live.contains(&member.id)).count();
@@ -211,15 +213,13 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
     }
 }
 
-fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
+async fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
     let member = core.machine.members(|members| members.get(id).cloned()).ok_or(Refusal::MemberNotFound)?;
     if !member.is_learner {
         return Err(Refusal::NotLearner);
     }
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
-    if matched == 0 || matched + IN_SYNC < status.last_index || !healthy(core, id) || member.name.is_empty() {
-        return Err(Refusal::LearnerNotReady);
-    }
-    Ok(())
+    let in_sync = matched > 0 && matched + IN_SYNC >= status.last_index && !member.name.is_empty();
+    if in_sync && questions::answers(core, id, ANSWERS).await { Ok(()) } else { Err(Refusal::LearnerNotReady) }
 }

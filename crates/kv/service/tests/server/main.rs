@@ -6,6 +6,7 @@ mod golden;
 mod hostile;
 mod leader;
 mod member;
+mod membership;
 mod pages;
 mod peers;
 mod rights;

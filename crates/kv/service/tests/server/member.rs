@@ -85,6 +85,12 @@ impl Member {
         futures::future::join_all(begun.map(Starting::ready).collect::<Vec<_>>()).await
     }
 
+    /// Starts a member that was added to the cluster of these members.
+    pub async fn join(name: &str, peer: u16, initial_cluster: &str) -> Member {
+        let cluster = format!("--initial-cluster={initial_cluster}");
+        Member::begin(name, peer, &["--initial-cluster-state=existing", &cluster]).ready().await
+    }
+
     fn begin(name: &str, peer: u16, more: &[&str]) -> Starting {
         let folder = tempfile::tempdir().unwrap();
         let words = std::iter::once("kvstore".to_owned()).chain(flags(&folder, name, peer, more));
@@ -98,7 +104,13 @@ impl Member {
         Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).unwrap().connect().await.unwrap()
     }
 
-    /// Stops the member.
+    /// Waits until it ends by itself, and returns why.
+    pub async fn end(self) -> String {
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.task).await.expect("it ends by itself");
+        format!("{:#}", ended.unwrap().expect_err("it ends with a reason"))
+    }
+
+    /// Stops it.
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
