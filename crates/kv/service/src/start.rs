@@ -210,6 +210,9 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     }
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
+    // Closed after the transfer of leadership: a member that no peer reaches does not learn that it succeeded.
+    let peers = CancellationToken::new();
+    let _closed = peers.clone().drop_guard();
     let routes = Arc::new(OnceLock::new());
     for port in std::mem::take(&mut plan.peer_ports) {
         tasks.spawn_critical(
@@ -219,7 +222,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
                 plan.peer_tls.clone(),
                 routes.clone(),
                 flags.peer_cert_allowed_cn.clone(),
-                shutdown.clone(),
+                peers.clone(),
             ),
         );
     }
@@ -254,7 +257,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         shutdown.cancelled().await;
     }
     let stopped = core.node.status().stopped;
-    stop(&core, &tasks).await;
+    stop(&core, &tasks, &peers).await;
     if let Some(reason) = stopped {
         bail!("replication has stopped: {reason}; start the member again");
     }
@@ -392,7 +395,7 @@ fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU
     Ok((wal, contents))
 }
 
-async fn stop(core: &Arc<Core>, tasks: &Tasks) {
+async fn stop(core: &Arc<Core>, tasks: &Tasks, peers: &CancellationToken) {
     core.shutdown.cancel();
     // A leader that stops transfers its leadership first, so that the others need not wait for an
     // election timeout.
@@ -401,6 +404,7 @@ async fn stop(core: &Arc<Core>, tasks: &Tasks) {
     if let (true, Some(heir)) = (status.leading, heir) {
         let _ = core.node.transfer(*heir, Duration::from_secs(3)).await;
     }
+    peers.cancel();
     tasks.wait(Duration::from_secs(5)).await;
     core.node.shutdown().await;
     if let Err(error) = core.machine.flush().await {

@@ -4,6 +4,7 @@ use crate::member::Member;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto_etcd::etcdserverpb::{MoveLeaderRequest, StatusRequest, StatusResponse};
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 async fn status(line: &mut MaintenanceClient<Channel>) -> StatusResponse {
@@ -47,6 +48,33 @@ async fn five_members_hand_leadership_on_and_on() {
         assert!(elections <= 2 * (turn + 1), "turn {turn}: {elections} elections");
         leader = now.leader;
     }
+    for member in members {
+        member.stop().await;
+    }
+}
+
+/// Stops the member that leads. Returns how long that takes, and the others.
+async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
+    loop {
+        for at in 0..members.len() {
+            let now = status(&mut MaintenanceClient::new(members[at].channel().await)).await;
+            if now.header.is_some_and(|header| header.member_id == now.leader) {
+                let began = Instant::now();
+                members.remove(at).stop().await;
+                return (began.elapsed(), members);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_that_stops_waits_for_no_deadline() {
+    let members = Member::cluster(&["a", "b", "c", "d", "e"], &[]).await;
+    let (first, members) = stop_leader(members).await;
+    let (second, members) = stop_leader(members).await;
+    // As long as etcd takes to close idle connections.
+    assert!(first.max(second) < Duration::from_millis(1_500), "{first:?}, {second:?}");
     for member in members {
         member.stop().await;
     }
