@@ -4,6 +4,7 @@
 use crate::corked::{self, Calls};
 use crate::intake::Budget;
 use crate::settings::Connected;
+use crate::sockets::Socket;
 use crate::tolerant::Tolerant;
 use base_serve::{FirstBytes, Peer};
 use base_tls::rustls::ServerConfig;
@@ -14,10 +15,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -35,9 +38,29 @@ pub(crate) struct Connection {
     pub intake: Arc<Budget>,
 }
 
-/// Serves connections until `shutdown`.
+/// Where clients connect to.
+pub(crate) enum Listener {
+    Port(TcpListener),
+    Socket(Socket),
+}
+
+enum Stream {
+    Port(TcpStream),
+    Socket(UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Listener::Port(listener) => Stream::Port(listener.accept().await?.0),
+            Listener::Socket(socket) => Stream::Socket(socket.listener.accept().await?.0),
+        })
+    }
+}
+
+/// Serves until `shutdown`.
 pub(crate) async fn serve<S>(
-    listener: TcpListener,
+    listener: Listener,
     tls: Option<Arc<ServerConfig>>,
     service: S,
     intake: Arc<Budget>,
@@ -55,7 +78,7 @@ pub(crate) async fn serve<S>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
                 tokio::spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
             }
@@ -90,7 +113,7 @@ fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
 }
 
 async fn connection<S>(
-    stream: TcpStream,
+    stream: Stream,
     tls: Option<Arc<ServerConfig>>,
     http: Arc<auto::Builder<TokioExecutor>>,
     service: S,
@@ -100,7 +123,16 @@ async fn connection<S>(
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    // The connection works without the option too.
+    let stream = match stream {
+        Stream::Port(stream) => stream,
+        Stream::Socket(stream) => {
+            // The process at the other end has no address.
+            let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            let peer = Peer { addr, certificates: Arc::new([]) };
+            return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
+        }
+    };
+    // A socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {

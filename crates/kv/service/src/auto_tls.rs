@@ -2,6 +2,7 @@
 //! eavesdropping, but authenticate neither side.
 
 use crate::settings::Serve;
+use crate::sockets;
 use crate::urls;
 use anyhow::{Context, Result, bail};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
@@ -57,7 +58,9 @@ fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf
     }
     let mut hosts = Vec::new();
     for (flag, list) in lists {
-        hosts.extend(urls::parse(flag, list)?.into_iter().map(|url| url.host));
+        // Sockets have no TLS.
+        let (_, list) = sockets::split(flag, list)?;
+        hosts.extend(urls::parse(flag, &list)?.into_iter().map(|url| url.host));
     }
     let signed = sign(hosts, SystemTime::now() + YEAR * years).context("a certificate can't be made")?;
     let failed = || format!("the certificate can't be written to {}", folder.display());

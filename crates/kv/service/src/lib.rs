@@ -29,6 +29,7 @@ mod quota;
 mod rebuild;
 mod settings;
 mod slow;
+mod sockets;
 mod space;
 mod start;
 mod stream_caller;

@@ -1,5 +1,6 @@
 //! Listeners: gRPC and HTTP pages for clients, gRPC for peers, HTTP pages for metrics.
 
+use crate::accept::Listener;
 use crate::core::{Core, common_name};
 use crate::grpc;
 use crate::http_pages;
@@ -113,7 +114,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// Serves clients.
 pub(crate) async fn serve_clients(
-    port: Port,
+    listener: Listener,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     core: Arc<Core>,
     shutdown: CancellationToken,
@@ -123,7 +124,7 @@ pub(crate) async fn serve_clients(
         let answer = client_request(&routes, &core, request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    crate::accept::serve(port.listener, tls.filter(|_| port.secure), service, intake, connected, shutdown).await;
+    crate::accept::serve(listener, tls, service, intake, connected, shutdown).await;
 }
 
 fn client_request(routes: &Routes, core: &Arc<Core>, request: Request<Incoming>) -> BoxFuture<'static, Response<Body>> {

@@ -177,7 +177,7 @@ pub(crate) struct Serve {
     /// Directory of log and state [default: NAME.etcd]
     #[arg(long, env = "ETCD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// URLs to listen on for clients; port 0 lets the kernel pick one
+    /// Where clients are served: http://, https:// or unix://PATH; port 0 lets the kernel pick
     #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", default_value = "http://localhost:2379")]
     pub listen_client_urls: String,
     /// URLs to listen on for other members

@@ -1,6 +1,7 @@
 //! Starts a member's components in the order of their dependencies, and stops them in reverse
 //! order.
 
+use crate::accept::Listener;
 use crate::alone;
 use crate::auto_tls;
 use crate::bootstrap::{self, Bootstrap};
@@ -15,8 +16,9 @@ use crate::patient::Patient;
 use crate::peer_access::PeerAccess;
 use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
+use crate::sockets::{self, Socket};
 use crate::tasks;
-use crate::urls;
+use crate::urls::{self, ServerUrl};
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
@@ -49,6 +51,7 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
 /// The checked settings of the flags.
 struct Plan {
     client_ports: Vec<Port>,
+    client_sockets: Vec<Socket>,
     peer_ports: Vec<Port>,
     metrics_ports: Vec<Port>,
     client_urls: Vec<String>,
@@ -107,11 +110,12 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     let checks = flags.corruption.checks()?;
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
-    let client = urls::parse("listen-client-urls", &flags.listen_client_urls)?;
+    let (paths, client) = sockets::split("listen-client-urls", &flags.listen_client_urls)?;
+    let client = urls::parse("listen-client-urls", &client)?;
     let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
     let mut pages = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
     pages.extend(urls::parse("listen-client-http-urls", &flags.listen_client_http_urls)?);
-    if client.is_empty() || peer.is_empty() {
+    if client.is_empty() && paths.is_empty() || peer.is_empty() {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
     let access = PeerAccess::decide(flags, &peer)?;
@@ -127,28 +131,30 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     }
     let outgoing_tls = PeerTls::default();
     *outgoing_tls.write() = crate::peer_tls::outgoing(flags)?;
-    let advertised = |flag: &str, given: &Option<String>, mut bound: Vec<String>| -> Result<Vec<String>> {
-        bound.dedup();
-        Ok(match given {
-            Some(list) => urls::parse(flag, list)?.into_iter().map(|url| url.text).collect(),
-            None => bound,
-        })
+    let names = |ports: &[Port]| {
+        let mut names: Vec<String> = ports.iter().map(|port| port.url.clone()).collect();
+        names.dedup();
+        names
     };
-    let names = |ports: &[Port]| ports.iter().map(|port| port.url.clone()).collect::<Vec<_>>();
     tasks::Retention::parse(flags)?;
     let client_ports = listen::bind(&client).await?;
     let peer_ports = if access == PeerAccess::Closed { Vec::new() } else { listen::bind(&peer).await? };
     let metrics_ports = listen::bind(&pages).await?;
-    let client_urls = advertised("advertise-client-urls", &flags.advertise_client_urls, names(&client_ports))?;
+    let client_sockets = paths.iter().map(|path| Socket::bind(path)).collect::<Result<Vec<_>>>()?;
+    let client_urls = client_urls(flags, names(&client_ports), &client_sockets)?;
     let bound = match access {
-        PeerAccess::Closed => peer.iter().map(|url| url.text.clone()).collect(),
+        PeerAccess::Closed => texts(&peer),
         PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
     };
-    let peer_urls = advertised("initial-advertise-peer-urls", &flags.initial_advertise_peer_urls, bound)?;
+    let peer_urls = match &flags.initial_advertise_peer_urls {
+        Some(list) => texts(&urls::parse("initial-advertise-peer-urls", list)?),
+        None => bound,
+    };
     let own = peer_urls.iter().map(|url| format!("{}={url}", flags.name)).collect::<Vec<_>>().join(",");
     let initial_cluster = flags.initial_cluster.clone().unwrap_or(own);
     Ok(Plan {
         client_ports,
+        client_sockets,
         peer_ports,
         metrics_ports,
         client_urls,
@@ -163,6 +169,20 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         outgoing_tls,
         access,
     })
+}
+
+fn texts(urls: &[ServerUrl]) -> Vec<String> {
+    urls.iter().map(|url| url.text.clone()).collect()
+}
+
+/// Returns the URLs that clients are told: those of the flag, or those that are listened on.
+fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
+    let Some(list) = &flags.advertise_client_urls else {
+        return Ok(bound.into_iter().chain(sockets.iter().map(Socket::url)).collect());
+    };
+    let (paths, others) = sockets::split("advertise-client-urls", list)?;
+    let others = texts(&urls::parse("advertise-client-urls", &others)?);
+    Ok(others.into_iter().chain(paths.iter().map(|path| sockets::url(path))).collect())
 }
 
 fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
@@ -247,12 +267,9 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     };
     if result.is_ok() && !shutdown.is_cancelled() {
         announce(&flags, &plan)?;
-        for port in std::mem::take(&mut plan.client_ports) {
-            tracing::info!(url = port.url, "ready to serve client requests");
-            tasks.spawn_critical(
-                "clients",
-                listen::serve_clients(port, plan.client_tls.clone(), core.clone(), shutdown.clone()),
-            );
+        for (url, listener, tls) in client_listeners(&mut plan) {
+            tracing::info!(url, "ready to serve client requests");
+            tasks.spawn_critical("clients", listen::serve_clients(listener, tls, core.clone(), shutdown.clone()));
         }
         shutdown.cancelled().await;
     }
@@ -270,7 +287,18 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     result
 }
 
-/// Waits until the member may serve.
+type TlsConfig = Arc<base_tls::rustls::ServerConfig>;
+
+/// Takes what clients connect to out of the plan: URL, listener, and TLS.
+fn client_listeners(plan: &mut Plan) -> Vec<(String, Listener, Option<TlsConfig>)> {
+    let tls = plan.client_tls.clone();
+    let ports = std::mem::take(&mut plan.client_ports).into_iter();
+    let ports = ports.map(|port| (port.url, Listener::Port(port.listener), tls.clone().filter(|_| port.secure)));
+    let sockets = std::mem::take(&mut plan.client_sockets).into_iter();
+    ports.chain(sockets.map(|socket| (socket.url(), Listener::Socket(socket), None))).collect()
+}
+
+/// Returns when the member may serve.
 async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<()> {
     // An empty member can't differ from the others.
     if plan.checks.initial && !new {

@@ -156,3 +156,16 @@ async fn with_a_configuration_file_nothing_else_counts() {
     let said = refusal(&[&format!("--config-file={file}")]).await;
     assert!(said.contains(&file) && said.contains("--nmae"), "{said}");
 }
+
+#[tokio::test]
+async fn clients_are_served_on_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("unix://{}/clients.sock", folder.path().display());
+    let listen = format!("--listen-client-urls=http://127.0.0.1:0,{url}");
+    let member = Member::start(&[&listen, &format!("--advertise-client-urls={url}")]).await;
+    let channel = Endpoint::from_shared(url.clone()).unwrap().connect().await.unwrap();
+    let list = ClusterClient::new(channel).member_list(MemberListRequest { linearizable: true }).await.unwrap();
+    assert_eq!(list.into_inner().members[0].client_ur_ls, [url]);
+    member.stop().await;
+    assert!(!folder.path().join("clients.sock").exists(), "the file ends with the socket");
+}
