@@ -6,7 +6,7 @@ use base_task::Tasks;
 use base_tls::rustls::ClientConfig;
 use base_tls::{ClientTls, client_config};
 use kv_raft::PeerTls;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,9 +17,17 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// Returns the TLS configuration for calls to peers, or `None` without certificates.
+/// Returns the files of the certificate for calls to other members, and of its key.
+fn shown(flags: &Serve) -> [&Option<PathBuf>; 2] {
+    match &flags.peer_client_cert_file {
+        Some(_) => [&flags.peer_client_cert_file, &flags.peer_client_key_file],
+        None => [&flags.peer_cert_file, &flags.peer_key_file],
+    }
+}
+
+/// What to show to other members, and whom to trust; none without certificates.
 pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
-    let (Some(certificate), Some(key)) = (&flags.peer_cert_file, &flags.peer_key_file) else { return Ok(None) };
+    let [Some(certificate), Some(key)] = shown(flags) else { return Ok(None) };
     let tls = ClientTls {
         ca: flags.peer_trusted_ca_file.as_deref().map(read).transpose()?,
         identity: Some((read(certificate)?, read(key)?)),
@@ -31,7 +39,8 @@ pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
 }
 
 fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
-    let files = [&flags.peer_cert_file, &flags.peer_key_file, &flags.peer_trusted_ca_file];
+    let [certificate, key] = shown(flags);
+    let files = [certificate, key, &flags.peer_trusted_ca_file];
     let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     files.into_iter().map(|file| file.as_deref().and_then(modified)).collect()
 }

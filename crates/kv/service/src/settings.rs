@@ -304,7 +304,13 @@ pub(crate) struct Serve {
     /// Key of the certificate for peers
     #[arg(long, env = "ETCD_PEER_KEY_FILE")]
     pub peer_key_file: Option<PathBuf>,
-    /// Accept only peers with a certificate of the trusted CA; needs --peer-trusted-ca-file
+    /// Certificate for calls to other members, valid for this member's peer URL [default: --peer-cert-file]
+    #[arg(long, env = "ETCD_PEER_CLIENT_CERT_FILE")]
+    pub peer_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "ETCD_PEER_CLIENT_KEY_FILE")]
+    pub peer_client_key_file: Option<PathBuf>,
+    /// Let in only members with a certificate of the trusted CA; needs --peer-trusted-ca-file
     #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
     pub peer_client_cert_auth: bool,
     /// CA of peers: only peers with a certificate of it are accepted
@@ -366,6 +372,12 @@ impl Serve {
     pub fn check_tls(&self) -> Result<()> {
         if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
+        }
+        if self.peer_client_cert_file.is_some() != self.peer_client_key_file.is_some() {
+            bail!("--peer-client-cert-file and --peer-client-key-file need each other: give both or none");
+        }
+        if self.peer_client_cert_file.is_some() && self.peer_cert_file.is_none() {
+            bail!("--peer-client-cert-file needs a certificate for the peer port: give it with --peer-cert-file");
         }
         if self.peer_cert_allowed_cn.is_some() && self.peer_trusted_ca_file.is_none() {
             bail!(

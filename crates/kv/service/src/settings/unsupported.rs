@@ -4,7 +4,6 @@ use anyhow::{Result, bail};
 use base_cli::{Unsupported, Verdict};
 
 const OUT: &str = "starting without it would let in clients or members that it keeps out";
-const ONE: &str = "a member shows the certificate of --peer-cert-file to the others";
 const DISC: &str = "the member would begin a cluster of its own instead of joining the one that discovery names";
 
 /// Flags of etcd 3.4 to 3.6 that are not implemented.
@@ -15,8 +14,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::refused("peer-cert-allowed-hostname", &[""], OUT),
     Unsupported::refused("client-cert-allowed-hostname", &[""], OUT),
     Unsupported::refused("host-whitelist", &["", "*"], OUT),
-    Unsupported::refused("peer-client-cert-file", &[""], ONE),
-    Unsupported::refused("peer-client-key-file", &[""], ONE),
     Unsupported::refused("discovery", &[""], DISC),
     Unsupported::refused("discovery-srv", &[""], DISC),
     Unsupported::refused("discovery-endpoints", &[""], DISC),

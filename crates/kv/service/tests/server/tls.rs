@@ -170,7 +170,6 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
         "--peer-cert-allowed-hostname=x",
         "--client-cert-allowed-hostname=x",
         "--host-whitelist=example.org",
-        "--peer-client-cert-file=/x",
         "--discovery=https://discovery.example/x",
     ] {
         let words = ["kvstore", flag].into_iter().map(std::ffi::OsString::from);
@@ -181,6 +180,8 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
     assert!(said.contains("--tls-min-version") && said.contains("--tls-max-version"), "{said}");
     let said = refusal(&["--peer-cert-allowed-cn=x"]).await;
     assert!(said.contains("--peer-trusted-ca-file"), "{said}");
+    let said = refusal(&["--peer-client-cert-file=/x"]).await;
+    assert!(said.contains("--peer-client-key-file"), "{said}");
     for (flag, versions) in [("--tls-min-version=TLS1.3", [false, true]), ("--tls-max-version=TLS1.2", [true, false])] {
         let member = Member::start(&words(&ca.secure(&[flag.to_owned()]))).await;
         for (version, wanted) in ["-tls1_2", "-tls1_3"].into_iter().zip(versions) {
@@ -205,6 +206,25 @@ async fn a_members_name_is_looked_at() {
         assert_eq!(answer.is_ok(), wanted, "{name}: {answer:?}");
     }
     member.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_call_each_other_with_the_certificate_for_calls() {
+    let ca = Ca::new();
+    let (certificate, key) = ca.sign("caller");
+    std::fs::write(ca.file("caller.crt"), certificate).unwrap();
+    std::fs::write(ca.file("caller.key"), key).unwrap();
+    let calls = [
+        format!("--peer-client-cert-file={}", ca.file("caller.crt")),
+        format!("--peer-client-key-file={}", ca.file("caller.key")),
+        // The certificates of the peer ports have another name.
+        "--peer-cert-allowed-cn=caller".to_owned(),
+    ];
+    let flags = [ca.mutual(), calls.to_vec()].concat();
+    let members = Member::three(&words(&flags)).await;
+    for member in members {
+        member.stop().await;
+    }
 }
 
 #[tokio::test]
