@@ -61,6 +61,12 @@ impl Offer {
         }
         Ok(offer)
     }
+
+    /// Offers these versions in place of those named.
+    #[must_use]
+    pub fn with_versions(self, versions: &'static [&'static SupportedProtocolVersion]) -> Self {
+        Offer { versions, ..self }
+    }
 }
 
 fn is_known(offer: &Offer, name: &str) -> bool {

@@ -13,7 +13,7 @@ use crate::urls::ServerUrl;
 use anyhow::{Context, Result, bail};
 use base_serve::Options;
 use base_tls::rustls::SupportedProtocolVersion;
-use base_tls::{ClientAuth, ServerTls};
+use base_tls::{ClientAuth, Offer, ServerTls};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -75,7 +75,7 @@ pub(crate) struct TlsFiles<'a> {
     pub ca: Option<&'a Path>,
     /// Whether client certificates are required. A CA implies that too.
     pub demand: bool,
-    pub versions: Versions,
+    pub offer: Offer,
 }
 
 /// Enabled versions of TLS.
@@ -98,7 +98,7 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
         _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(base_tls::server_config_of(&ServerTls { certificate, key, client_auth, alpn }, files.versions)?))
+    Ok(Some(base_tls::server_config_with(&ServerTls { certificate, key, client_auth, alpn }, &files.offer)?))
 }
 
 /// Maximum number of concurrent streams on a peer's connection. Further calls wait at the sender.

@@ -7,8 +7,9 @@ mod time;
 mod unsupported;
 
 use crate::listen::{TlsFiles, Versions};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use base_telemetry::{LogFormat, LogOptions};
+use base_tls::Offer;
 use base_tls::rustls::version::{TLS12, TLS13};
 use clap::{ArgAction, Args, Parser, ValueEnum};
 pub(crate) use connections::Connected;
@@ -329,7 +330,10 @@ pub(crate) struct Serve {
     /// Maximum version of TLS
     #[arg(long, env = "ETCD_TLS_MAX_VERSION", value_parser = ["", "TLS1.2", "TLS1.3"])]
     pub tls_max_version: Option<String>,
-    /// Accepted with a warning; the log is in the data directory
+    /// Suites of TLS 1.2 that ports offer, by Go's names; those of TLS 1.3 are always offered
+    #[arg(long, env = "ETCD_CIPHER_SUITES", value_delimiter = ',')]
+    pub cipher_suites: Vec<String>,
+    /// Accepted with a warning; the log is in the data folder
     #[arg(long, env = "ETCD_WAL_DIR", hide = true)]
     pub wal_dir: Option<PathBuf>,
     /// etcd's configuration as a YAML file; other flags and the environment are then ignored
@@ -368,7 +372,13 @@ impl Serve {
         }
     }
 
-    /// Checks that the flags about TLS are consistent.
+    /// Returns the versions and suites of TLS that ports offer.
+    fn offer(&self) -> Result<Offer> {
+        let named: Vec<String> = self.cipher_suites.iter().filter(|name| !name.is_empty()).cloned().collect();
+        Ok(Offer::from_names("", &named).context("--cipher-suites")?.with_versions(self.versions()))
+    }
+
+    /// Whether the flags about TLS agree with each other.
     pub fn check_tls(&self) -> Result<()> {
         if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
@@ -387,28 +397,28 @@ impl Serve {
         Ok(())
     }
 
-    /// Returns the TLS files of the client ports.
-    pub fn client_files(&self) -> TlsFiles<'_> {
-        TlsFiles {
+    /// What the client ports have.
+    pub fn client_files(&self) -> Result<TlsFiles<'_>> {
+        Ok(TlsFiles {
             prefix: "",
             certificate: self.cert_file.as_deref(),
             key: self.key_file.as_deref(),
             ca: self.trusted_ca_file.as_deref(),
             demand: self.client_cert_auth,
-            versions: self.versions(),
-        }
+            offer: self.offer()?,
+        })
     }
 
-    /// Returns the TLS files of the peer ports.
-    pub fn peer_files(&self) -> TlsFiles<'_> {
-        TlsFiles {
+    /// What the peer ports have.
+    pub fn peer_files(&self) -> Result<TlsFiles<'_>> {
+        Ok(TlsFiles {
             prefix: "peer-",
             certificate: self.peer_cert_file.as_deref(),
             key: self.peer_key_file.as_deref(),
             ca: self.peer_trusted_ca_file.as_deref(),
             demand: self.peer_client_cert_auth,
-            versions: self.versions(),
-        }
+            offer: self.offer()?,
+        })
     }
 }
 

@@ -124,8 +124,8 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
         bail!("https for clients (--listen-client-urls and the like) needs --cert-file and --key-file");
     }
-    let client_tls = listen::tls(&flags.client_files())?;
-    let peer_tls = listen::tls(&flags.peer_files())?;
+    let client_tls = listen::tls(&flags.client_files()?)?;
+    let peer_tls = listen::tls(&flags.peer_files()?)?;
     if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
         bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
     }

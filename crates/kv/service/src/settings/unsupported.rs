@@ -8,7 +8,6 @@ const DISC: &str = "the member would begin a cluster of its own instead of joini
 
 /// Flags of etcd 3.4 to 3.6 that are not implemented.
 pub const UPSTREAM_FLAGS: &[Unsupported] = &[
-    Unsupported::refused("cipher-suites", &[""], OUT),
     Unsupported::refused("client-crl-file", &[""], OUT),
     Unsupported::refused("peer-crl-file", &[""], OUT),
     Unsupported::refused("peer-cert-allowed-hostname", &[""], OUT),

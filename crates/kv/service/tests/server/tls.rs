@@ -164,7 +164,6 @@ async fn demanding_certificates_needs_a_ca() {
 async fn what_keeps_others_out_is_honoured_or_refused() {
     let ca = Ca::new();
     for flag in [
-        "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "--client-crl-file=/x",
         "--peer-crl-file=/x",
         "--peer-cert-allowed-hostname=x",
@@ -206,6 +205,27 @@ async fn a_members_name_is_looked_at() {
         assert_eq!(answer.is_ok(), wanted, "{name}: {answer:?}");
     }
     member.stop().await;
+}
+
+#[tokio::test]
+async fn only_listed_suites_of_tls_1_2_are_offered() {
+    let ca = Ca::new();
+    // The test's certificates have keys of elliptic curves. A suite that no port offers is no mistake.
+    let listed = "--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_RSA_WITH_AES_128_CBC_SHA";
+    let member = Member::start(&words(&ca.secure(&[listed.to_owned()]))).await;
+    let at = format!("127.0.0.1:{}", member.port);
+    for (choice, wanted) in [
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"][..], true),
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], false),
+        (&["-tls1_3"], true),
+    ] {
+        let mut client = tokio::process::Command::new("openssl");
+        client.args(["s_client", "-connect", &at]).args(choice).stdin(std::process::Stdio::null());
+        assert_eq!(client.output().await.unwrap().status.success(), wanted, "{choice:?}");
+    }
+    member.stop().await;
+    let said = refusal(&words(&ca.secure(&["--cipher-suites=ROT13".to_owned()]))).await;
+    assert!(said.contains("--cipher-suites") && said.contains("ROT13"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
