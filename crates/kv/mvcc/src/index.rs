@@ -112,6 +112,8 @@ impl Item {
 #[derive(Default)]
 pub(crate) struct Index {
     keys: BTreeMap<Box<[u8]>, Item>,
+    /// Keys that are not deleted.
+    live: usize,
     kept: usize,
     budget: usize,
 }
@@ -148,11 +150,12 @@ pub(crate) struct Life {
 impl Index {
     #[cfg(test)]
     pub fn new(budget: usize) -> Self {
-        Index { keys: BTreeMap::new(), kept: 0, budget }
+        Index { keys: BTreeMap::new(), live: 0, kept: 0, budget }
     }
 
-    pub fn len(&self) -> usize {
-        self.keys.len()
+    /// Returns the number of keys that are not deleted.
+    pub fn live(&self) -> usize {
+        self.live
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Item> {
@@ -174,9 +177,11 @@ impl Index {
         self.kept += cost(record.as_ref());
         let Some(item) = self.keys.get_mut(key) else {
             self.keys.insert(key.into(), Item::new(mark, life, lease, record));
+            self.live += 1;
             return None;
         };
         let replaced = item.replaced();
+        self.live += usize::from(replaced.mark.dead());
         self.kept -= cost(replaced.record.as_ref());
         item.supersede(mark);
         item.describe(life, lease, record);
@@ -187,6 +192,7 @@ impl Index {
     pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<Replaced> {
         let item = self.keys.get_mut(key).filter(|item| item.live())?;
         let replaced = item.replaced();
+        self.live -= 1;
         self.kept -= cost(replaced.record.as_ref());
         item.supersede(mark);
         item.describe(Life { create: item.create(), version: 0 }, 0, None);
@@ -223,7 +229,9 @@ impl Index {
             }
             Some((first.key, item))
         });
-        Index { keys: items.collect(), kept: 0, budget }
+        let keys: BTreeMap<_, _> = items.collect();
+        let live = keys.values().filter(|item| item.live()).count();
+        Index { keys, live, kept: 0, budget }
     }
 
     /// Removes revisions that no read or watch at or after `revision` can see, from the keys from
@@ -330,6 +338,7 @@ mod tests {
         assert_eq!(seen, [None, Some(2), Some(3), None, None, Some(6), Some(6)]);
         let item = index.get(b"a").unwrap();
         assert_eq!((item.create(), item.version()), (6, 1));
+        assert_eq!(index.live(), 1);
 
         let mains = |marks: Vec<Mark>| marks.into_iter().map(Mark::main).collect::<Vec<_>>();
         assert_eq!(mains(index.compact(3, b"", 9, || false).0), [2]);
@@ -340,7 +349,7 @@ mod tests {
         index.delete(b"a", Mark::new(7, 0, true)).unwrap();
         assert_eq!(mains(index.compact(7, b"", 9, || false).0), [6]);
         assert_eq!(mains(index.compact(8, b"", 9, || false).0), [7]);
-        assert_eq!(index.len(), 0);
+        assert_eq!((index.keys.len(), index.live()), (0, 0));
         assert_eq!(index.kept, 0);
     }
 

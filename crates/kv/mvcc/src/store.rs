@@ -38,7 +38,7 @@ pub(crate) struct State {
 /// Sizes for metrics and status.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreSizes {
-    /// Number of keys in the index, including deleted ones that are not compacted.
+    /// Keys that are not deleted.
     pub keys: usize,
     /// Size of the history in bytes.
     pub history_bytes: usize,
@@ -209,7 +209,7 @@ impl Store {
     /// Returns sizes for metrics.
     pub fn sizes(&self) -> StoreSizes {
         let state = self.state.read();
-        StoreSizes { keys: state.index.len(), history_bytes: state.history.bytes() }
+        StoreSizes { keys: state.index.live(), history_bytes: state.history.bytes() }
     }
 
     /// Returns the counters.

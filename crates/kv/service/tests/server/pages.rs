@@ -2,8 +2,9 @@
 
 use crate::member::{Member, free_port};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
+use proto_etcd::etcdserverpb::kv_client::KvClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
-use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
+use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, PutRequest};
 use std::net::ToSocketAddrs;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -71,5 +72,26 @@ async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
             TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
         }
     }
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn metric_of_keys_leaves_out_deleted_ones() {
+    let member = Member::start(&[]).await;
+    let mut client = KvClient::new(member.channel().await);
+    let keys = async || {
+        let (_, text) = page(member.port, "/metrics").await;
+        let line = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_keys_total "));
+        line.unwrap_or_default().to_owned()
+    };
+    for key in ["a", "b", "a"] {
+        client.put(PutRequest { key: key.into(), ..PutRequest::default() }).await.unwrap();
+    }
+    assert_eq!(keys().await, "2");
+    client.delete_range(DeleteRangeRequest { key: "b".into(), ..DeleteRangeRequest::default() }).await.unwrap();
+    assert_eq!(keys().await, "1");
+    client.put(PutRequest { key: "b".into(), ..PutRequest::default() }).await.unwrap();
+    assert_eq!(keys().await, "2");
+    drop(client);
     member.stop().await;
 }
