@@ -8,7 +8,7 @@ mod blocking;
 mod signals;
 mod tasks;
 
-pub use blocking::blocking;
+pub use blocking::{assert_may_block, blocking};
 pub use signals::shutdown_on_signals;
 pub use tasks::{TaskEnd, TaskFailed, Tasks};
 pub use tokio_util::sync::CancellationToken;

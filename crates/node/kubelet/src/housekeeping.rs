@@ -64,11 +64,17 @@ async fn orphans(node: &Node) {
         }
         gone.insert(uid.to_owned());
     }
-    let folders = std::fs::read_dir(node.settings.root_dir.join("pods")).into_iter().flatten().flatten();
-    let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
-    let left = gone.into_iter().chain(folders).filter(|uid| !node.workers.knows(uid));
-    let left: BTreeSet<String> = left.collect();
-    base_task::blocking(|| left.iter().for_each(|uid| crate::worker::free(node, uid)));
+    remove_orphans(node, gone.into_iter());
+}
+
+/// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has them.
+pub(crate) fn remove_orphans(node: &Node, gone: impl Iterator<Item = String>) {
+    base_task::blocking(|| {
+        let folders = std::fs::read_dir(node.settings.root_dir.join("pods")).into_iter().flatten().flatten();
+        let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
+        let left: BTreeSet<String> = gone.chain(folders).filter(|uid| !node.workers.knows(uid)).collect();
+        left.iter().for_each(|uid| crate::worker::free(node, uid));
+    });
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
@@ -115,17 +121,13 @@ pub(crate) fn remove_logs(path: &Path) {
     }
 }
 
-/// Evicts pods that exceed their local storage limits.
-async fn limits(node: &Arc<Node>, active: Vec<Shown>) {
-    // Lists the layers once for all pods, and only if a pod has such a limit.
+/// Evicts pods that wrote more than they may.
+async fn limits(node: &Node, active: Vec<Shown>) {
+    // One list for all pods, and only if one of them needs it.
     let layers = if active.iter().any(has_storage_limit) { layers(node).await } else { HashMap::new() };
-    let measured = node.clone();
-    // Blocking: walking a large directory tree takes long.
-    let walk =
-        move || active.iter().filter_map(|s| Some((uid(s).to_owned(), excess(&measured, s, &layers)?))).collect();
-    let over: Vec<(String, String)> = tokio::task::spawn_blocking(walk).await.unwrap_or_else(|e| {
-        tracing::error!(error = %e, "volumes can't be measured");
-        Vec::new()
+    // Walks of large trees take long.
+    let over: Vec<(String, String)> = base_task::blocking(|| {
+        active.iter().filter_map(|s| Some((uid(s).to_owned(), excess(node, s, &layers)?))).collect()
     });
     for (uid, message) in over {
         node.workers.send(&uid, Message::Evict("Evicted".into(), message));
@@ -138,6 +140,7 @@ fn uid(shown: &Shown) -> &str {
 
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
 fn excess(node: &Node, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
+    base_task::assert_may_block();
     let folder = pod_dir(node, uid(shown)).join("volumes").join("kubernetes.io~empty-dir");
     let mut written = 0;
     for volume in spec::spec(&shown.pod).volumes.iter().flatten() {
@@ -205,6 +208,23 @@ async fn layers(node: &Node) -> HashMap<String, u64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing;
+    use crate::worker::Worker;
+    use serde_json::json;
+
+    /// `excess` panics on a thread of the runtime.
+    #[tokio::test]
+    async fn volumes_are_measured_off_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = testing::node(testing::settings(dir.path()));
+        let volume = json!({"name": "v", "emptyDir": {"sizeLimit": "4Ki"}});
+        let mut worker = Worker::new(&node, testing::pod(json!({"containers": [], "volumes": [volume]})), false);
+        let folder = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), vec![1u8; 1 << 16]).unwrap();
+        limits(&node, node.workers.all()).await;
+        assert_eq!(worker.evicted().as_deref(), Some("Evicted"));
+    }
 
     #[test]
     fn rotated_logs_go_with_their_instance() {

@@ -20,6 +20,8 @@ mod pod;
 mod run;
 mod serving;
 mod sources;
+#[cfg(test)]
+mod testing;
 mod volumes;
 mod worker;
 

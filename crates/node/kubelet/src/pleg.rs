@@ -22,34 +22,19 @@ const SAFETY: Duration = Duration::from_secs(60);
 /// Follows the runtime until shutdown.
 pub(crate) async fn follow(node: Arc<Node>) {
     let mut lister = Lister { node: node.clone(), seen: BTreeMap::new() };
-    let mut source: Option<EventSource> = None;
-    let mut offered = true;
+    let mut feed = Feed::new(Instant::now());
     let mut listed = Instant::now();
-    let mut reopen = Instant::now();
     loop {
-        if source.is_none() && offered && reopen <= Instant::now() {
-            match node.runtime.events().await {
-                Ok(Some(found)) => {
-                    tracing::info!(source = found.name, "following the runtime");
-                    source = Some(found);
-                }
-                Ok(None) => {
-                    tracing::info!("the runtime has no event stream; relisting periodically");
-                    offered = false;
-                }
-                Err(e) => tracing::debug!(error = %e, "the runtime's event stream can't be opened"),
-            }
-            reopen = Instant::now() + REOPEN;
+        if feed.open(Instant::now(), || node.runtime.events()).await {
             lister.list().await;
             listed = Instant::now();
         }
-        // Counted from the last relist, so that a busy event stream does not postpone the next one.
-        let due = listed + wait(source.is_some(), || node.workers.all().iter().any(|s| s.active));
+        // Counted from the last list, so that a stream of events does not put the next one off.
+        let due = listed + wait(feed.source.is_some(), || node.workers.all().iter().any(|s| s.active));
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
-            change = next(&mut source) => match change {
-                Some(change) => tell(&node, change),
-                None => source = None,
+            change = feed.next() => if let Some(change) = change {
+                tell(&node, change);
             },
             () = tokio::time::sleep_until(due) => {
                 lister.list().await;
@@ -68,10 +53,51 @@ fn wait(events: bool, active: impl FnOnce() -> bool) -> Duration {
     }
 }
 
-async fn next(source: &mut Option<EventSource>) -> Option<Change> {
-    match source {
-        Some(source) => source.changes.next().await,
-        None => std::future::pending().await,
+/// The runtime's stream of events, opened again after its end.
+struct Feed {
+    source: Option<EventSource>,
+    /// False: the runtime has no events.
+    offered: bool,
+    /// No try to open a stream before this time.
+    not_before: Instant,
+}
+
+impl Feed {
+    fn new(now: Instant) -> Self {
+        Feed { source: None, offered: true, not_before: now }
+    }
+
+    /// Opens a stream if there is none and the last try is long enough ago. True if it tried.
+    async fn open<F>(&mut self, now: Instant, open: impl FnOnce() -> F) -> bool
+    where
+        F: Future<Output = node_runtime::Result<Option<EventSource>>>,
+    {
+        if self.source.is_some() || !self.offered || now < self.not_before {
+            return false;
+        }
+        match open().await {
+            Ok(Some(found)) => {
+                tracing::info!(source = found.name, "following the runtime");
+                self.source = Some(found);
+            }
+            Ok(None) => {
+                tracing::info!("the runtime has no events: its containers are listed instead");
+                self.offered = false;
+            }
+            Err(e) => tracing::debug!(error = %e, "the runtime's events can't be had"),
+        }
+        self.not_before = now + REOPEN;
+        true
+    }
+
+    /// Waits for a change; None at the end of the stream. Without a stream it waits without limit.
+    async fn next(&mut self) -> Option<Change> {
+        let Some(source) = &mut self.source else { return std::future::pending().await };
+        let change = source.changes.next().await;
+        if change.is_none() {
+            self.source = None;
+        }
+        change
     }
 }
 
@@ -107,5 +133,26 @@ impl Lister {
             self.node.workers.send(uid, Message::Changed(None));
         }
         self.seen = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn stream_that_ends_at_once_is_opened_once_a_second() {
+        let begun = Instant::now();
+        let mut feed = Feed::new(begun);
+        let mut tries = 0;
+        // Ten seconds in steps of 100 ms.
+        for step in 0..100 {
+            let ended = || async { Ok(Some(EventSource { name: "test", changes: futures::stream::empty().boxed() })) };
+            if feed.open(begun + step * Duration::from_millis(100), ended).await {
+                tries += 1;
+                assert_eq!(feed.next().await, None);
+            }
+        }
+        assert_eq!(tries, 10);
     }
 }

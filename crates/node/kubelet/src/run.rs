@@ -106,7 +106,8 @@ async fn runtime_version(
     )
 }
 
-fn node(
+/// Puts together what every part of the kubelet shares.
+pub(crate) fn node(
     settings: Settings,
     runtime: Runtime,
     version: &node_runtime::v1::VersionResponse,

@@ -25,4 +25,6 @@ pub(crate) use cleanup::free;
 pub(crate) use messages::Message;
 pub(crate) use observe::log_file;
 pub(crate) use registry::{Shown, Workers};
+#[cfg(test)]
+pub(crate) use run::Worker;
 pub(crate) use run::spawn;

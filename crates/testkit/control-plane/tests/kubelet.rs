@@ -14,9 +14,14 @@ const NODE: &str = "n1";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 async fn plane_with_node() -> ControlPlane {
+    plane_with_node_of(&[]).await
+}
+
+/// Starts a control plane and a node whose kubelet has these flags.
+async fn plane_with_node_of(flags: &[&str]) -> ControlPlane {
     let options = Options { nodes: vec![NODE.to_owned()], ..Options::default() };
     let plane = ControlPlane::start_with(options).await;
-    plane.start_kubelet(NODE, &[]).await.unwrap();
+    plane.start_kubelet(NODE, flags).await.unwrap();
     let admin = plane.admin();
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
@@ -47,6 +52,27 @@ async fn status(admin: &Caller, name: &str) -> Value {
 
 async fn wait_for_phase(admin: &Caller, name: &str, phase: &str) {
     wait_for(&format!("{name} {phase}"), || async { status(admin, name).await["phase"] == phase }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_follows_a_node_object_that_was_made_anew() {
+    let settings = tempfile::tempdir().unwrap();
+    let text = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "nodeLeaseDurationSeconds": 2, "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s"});
+    std::fs::write(settings.path().join("often.conf"), text.to_string()).unwrap();
+    let plane = plane_with_node_of(&[&format!("--config-dir={}", settings.path().display())]).await;
+    let admin = plane.admin();
+    let node = format!("/api/v1/nodes/{NODE}");
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
+    let owner = async || admin.get(&lease).await.json()["metadata"]["ownerReferences"][0]["uid"].clone();
+    let first = admin.get(&node).await.json()["metadata"]["uid"].clone();
+    wait_for("the Lease", || async { owner().await == first }).await;
+    admin.delete(&node).await.expect_success();
+    wait_for("the Lease of the new node", || async {
+        let now = admin.get(&node).await.json()["metadata"]["uid"].clone();
+        now.is_string() && now != first && owner().await == now
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,3 +73,25 @@ fn wanted(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
     });
     lease
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lease_is_owned_by_the_node_object_of_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = crate::testing::settings(dir.path());
+        let owners = |lease: &Lease| {
+            let all = lease.metadata.owner_references.iter().flatten();
+            all.map(|owner| format!("{} {} {}", owner.kind, owner.name, owner.uid)).collect::<Vec<_>>()
+        };
+        let mut held = wanted(&settings, "first", None);
+        assert_eq!(owners(&held), ["Node n1 first"]);
+        held.metadata.resource_version = Some("7".into());
+        let next = wanted(&settings, "second", Some(&held));
+        assert_eq!(owners(&next), ["Node n1 second"], "the garbage collector would delete the Lease");
+        assert_eq!(next.metadata.resource_version.as_deref(), Some("7"));
+    }
+}

@@ -138,9 +138,9 @@ fn empty_dir(node: &Node, pod: &Pod, volume: &Volume) -> Result<PathBuf, String>
         _ if path.is_dir() => Ok(false),
         _ => make_dir(&path, 0o777).map(|()| true),
     };
-    once(node, pod, &volume.name, fresh.map_err(|e| e.to_string())?, || {
+    once(&mark(node, pod, &volume.name), fresh.map_err(|e| e.to_string())?, || {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).map_err(|e| e.to_string())?;
-        group(pod).map_or(Ok(()), |gid| set_group(&path, gid, false, false)).map_err(|e| e.to_string())
+        group(pod).map_or(Ok(()), |gid| own(&path, gid, false))
     })?;
     Ok(path)
 }
@@ -186,26 +186,33 @@ async fn claim(
     if let (Some(gid), false, true) = (group(pod), read_only, spec.local.is_some()) {
         let context = crate::pod::spec::spec(pod).security_context.as_ref();
         let lazy = context.and_then(|c| c.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
-        once(node, pod, volume, false, || set_group(&path, gid, false, lazy).map_err(|e| e.to_string()))?;
+        once(&mark(node, pod, volume), false, || own(&path, gid, lazy))?;
     }
     Ok((path, read_only))
 }
 
-/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a
-/// mount that was created again and has lost them, as after a reboot.
-fn once(
-    node: &Node,
-    pod: &Pod,
-    volume: &str,
-    fresh: bool,
-    set: impl FnOnce() -> Result<(), String>,
-) -> Result<(), String> {
-    let mark = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes-set-up").join(volume);
+/// Gives a volume to the pod's group.
+fn own(path: &Path, gid: u32, lazy: bool) -> Result<(), String> {
+    base_task::assert_may_block();
+    set_group(path, gid, false, lazy).map_err(|e| e.to_string())
+}
+
+/// Returns the path of the file that says that a volume was set up.
+fn mark(node: &Node, pod: &Pod, volume: &str) -> PathBuf {
+    pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes-set-up").join(volume)
+}
+
+/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a mount
+/// that was made anew and has lost them, as after a reboot.
+fn once(mark: &Path, fresh: bool, set: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     if mark.exists() && !fresh {
         return Ok(());
     }
     // Blocking: walking a large directory tree takes long.
     base_task::blocking(set)?;
-    let made = mark.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&mark, ""));
+    let made = mark.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(mark, ""));
     made.map_err(|e| format!("can't create {}: {e}", mark.display()))
 }
+
+#[cfg(test)]
+mod tests;

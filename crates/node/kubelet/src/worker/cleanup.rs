@@ -45,7 +45,8 @@ impl Worker {
                 tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "sandbox can't be removed");
             }
         }
-        let _ = std::fs::remove_dir_all(log_dir(&self.node.settings, &self.pod));
+        let logs = log_dir(&self.node.settings, &self.pod);
+        let _ = base_task::blocking(|| std::fs::remove_dir_all(logs));
         self.node.objects.unregister(&self.uid);
         self.node.workers.remove(&self.uid);
         crate::sources::gone(&self.node, &self.pod);
@@ -54,6 +55,7 @@ impl Worker {
 
 /// Unmounts and removes a pod's files and its cgroup.
 pub(crate) fn free(node: &Node, uid: &str) {
+    base_task::assert_may_block();
     if let Err(e) = remove_files(node.settings.mounter, &pod_dir(node, uid)) {
         tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
     }
@@ -86,5 +88,37 @@ async fn forget(node: &Arc<Node>, pod: &Pod) {
             () = node.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing;
+    use serde_json::json;
+
+    /// `free` panics on a thread of the runtime.
+    #[tokio::test]
+    async fn files_of_a_pod_are_removed_off_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = testing::node(testing::settings(dir.path()));
+        let pod = testing::pod(json!({"containers": []}));
+        let file = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v/file");
+        let write = || {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "x").unwrap();
+        };
+        let mut worker = Worker::new(&node, pod, true);
+        write();
+        worker.release();
+        worker.jobs.join_next().await.unwrap().unwrap();
+        assert!(!file.exists(), "the pod has ended");
+        write();
+        worker.clean_up().await;
+        assert!(!file.exists(), "the pod is gone");
+        write();
+        crate::housekeeping::remove_orphans(&node, std::iter::empty());
+        assert!(!file.exists(), "no pod owns it");
     }
 }

@@ -56,8 +56,8 @@ impl Worker {
         });
     }
 
-    /// Starts a job; until it is done, the plan starts no other job for the same `work`.
-    fn begin_work(&mut self, work: Work, job: impl Future<Output = Done> + Send + 'static) {
+    /// Starts a job that nothing else may do meanwhile.
+    pub(super) fn begin_work(&mut self, work: Work, job: impl Future<Output = Done> + Send + 'static) {
         self.memory.busy.insert(work.clone());
         let id = self.jobs.spawn(job).id();
         self.works.insert(id, work);

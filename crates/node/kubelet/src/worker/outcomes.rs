@@ -164,3 +164,42 @@ impl Worker {
         e.made
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::pod::plan::{Command, Facts, plan};
+    use crate::testing;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn work_of_a_job_that_panicked_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = testing::node(testing::settings(dir.path()));
+        let pod = testing::pod(json!({"containers": [{"name": "c"}]}));
+        let name = "c".to_owned();
+        for (work, command) in [
+            (Work::Volumes, Command::PrepareVolumes),
+            (Work::Sandbox, Command::CreateSandbox { attempt: 0 }),
+            (Work::Container(name.clone()), Command::Start { name, attempt: 0 }),
+        ] {
+            let mut worker = Worker::new(&node, pod.clone(), false);
+            worker.memory.volumes_ready = work != Work::Volumes;
+            if work != Work::Sandbox {
+                let sandbox = Sandbox { id: "box".into(), attempt: 0, ready: true, created_at: 0, ips: Vec::new() };
+                worker.observed.put_sandbox(sandbox);
+            }
+            let begun = now();
+            worker.begin_work(work.clone(), async { panic!("planted") });
+            let ended = worker.jobs.join_next_with_id().await.unwrap();
+            assert!(worker.take_in(ended), "{work:?}: what the job left at the runtime is not looked for");
+            let planned = |after: Nanos| {
+                let (observed, memory) = (&worker.observed, &worker.memory);
+                plan(Facts { pod: &worker.pod, observed, memory, now: begun + after }).contains(&command)
+            };
+            assert!(!planned(PANICKED / 2), "{work:?}: too early");
+            assert!(planned(2 * PANICKED), "{work:?}: the pod stands still");
+        }
+    }
+}

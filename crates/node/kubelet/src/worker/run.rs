@@ -74,56 +74,69 @@ pub(crate) struct Worker {
 
 /// Starts the pod worker.
 pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
-    let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let (sender, inbox) = unbounded_channel();
-    let told = pod.status.clone().unwrap_or_default();
-    let shown = Shown {
-        pod: pod.clone(),
-        status: Arc::new(told.clone()),
-        observed: Arc::default(),
-        // A pod with a start time was admitted by an earlier run of the kubelet; a new one counts once it is
-        // admitted.
-        active: told.start_time.is_some() && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
-        is_static,
-        wanted: true,
-    };
-    let shown = Arc::new(RwLock::new(shown));
-    node.workers.add(&uid, sender.clone(), shown.clone());
-    node.objects.register(&pod);
-    let worker = Worker {
-        teller: Teller::spawn(node, &pod, is_static),
-        node: node.clone(),
-        pod,
-        uid,
-        is_static,
-        observed: Observed::default(),
-        memory: Memory::default(),
-        volumes: Volumes::default(),
-        tokens: Arc::default(),
-        inbox,
-        sender,
-        jobs: JoinSet::new(),
-        probes: Probes::default(),
-        told,
-        shown,
-        first_seen: now(),
-        failures: (0, 0),
-        goes: false,
-        forgotten: false,
-        frozen: false,
-        over: CancellationToken::new(),
-        wake: None,
-        looks: BTreeMap::new(),
-        starved: BTreeSet::new(),
-        backoffs_told: BTreeSet::new(),
-        resizes: Resizes::default(),
-        stale: false,
-        works: HashMap::new(),
-    };
+    let worker = Worker::new(node, pod, is_static);
     node.tasks.spawn("pod worker", worker.run());
 }
 
 impl Worker {
+    /// Registers a pod with a worker that does not run yet.
+    pub(crate) fn new(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) -> Self {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let (sender, inbox) = unbounded_channel();
+        let told = pod.status.clone().unwrap_or_default();
+        let shown = Shown {
+            pod: pod.clone(),
+            status: Arc::new(told.clone()),
+            observed: Arc::default(),
+            // A pod of an earlier life of the kubelet was admitted then; a new one counts from its admission on.
+            active: told.start_time.is_some() && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
+            is_static,
+            wanted: true,
+        };
+        let shown = Arc::new(RwLock::new(shown));
+        node.workers.add(&uid, sender.clone(), shown.clone());
+        node.objects.register(&pod);
+        Worker {
+            teller: Teller::spawn(node, &pod, is_static),
+            node: node.clone(),
+            pod,
+            uid,
+            is_static,
+            observed: Observed::default(),
+            memory: Memory::default(),
+            volumes: Volumes::default(),
+            tokens: Arc::default(),
+            inbox,
+            sender,
+            jobs: JoinSet::new(),
+            probes: Probes::default(),
+            told,
+            shown,
+            first_seen: now(),
+            failures: (0, 0),
+            goes: false,
+            forgotten: false,
+            frozen: false,
+            over: CancellationToken::new(),
+            wake: None,
+            looks: BTreeMap::new(),
+            starved: BTreeSet::new(),
+            backoffs_told: BTreeSet::new(),
+            resizes: Resizes::default(),
+            stale: false,
+            works: HashMap::new(),
+        }
+    }
+
+    /// Returns the reason of the eviction that waits in the inbox.
+    #[cfg(test)]
+    pub(crate) fn evicted(&mut self) -> Option<String> {
+        match self.inbox.try_recv() {
+            Ok(Message::Evict(reason, _)) => Some(reason),
+            _ => None,
+        }
+    }
+
     async fn run(mut self) {
         let shutdown = self.node.tasks.shutdown().clone();
         self.begin().await;
