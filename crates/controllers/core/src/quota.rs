@@ -117,31 +117,32 @@ impl Drive for Quotas {
         };
         let mut used = usage::used(&quota, &world);
         let missing: Vec<_> = hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect();
-        used.extend(self.counts(namespace, missing).await?);
+        used.extend(counts(&self.client, namespace, missing).await?);
         Ok(write(&quota, hard, used))
     }
 }
 
-impl Quotas {
-    /// Counts the objects of each plain or `count/` resource; omits names that count no objects.
-    async fn counts(&self, namespace: &str, names: Vec<String>) -> Result<Vec<(String, Amount)>, Error> {
-        let names: Vec<_> = names.into_iter().filter(|name| usage::counted(name).is_some()).collect();
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = discovery::discover(&self.client).await?;
-        let mut counts = Vec::new();
-        for name in names {
-            let Some((plural, group)) = usage::counted(&name) else { continue };
-            let mut all = found.resources.iter().map(|served| &served.resource);
-            let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
-                Some(resource) => self.client.metadata(resource, Some(namespace)).count().await?,
-                None => 0,
-            };
-            counts.push((name, Amount(count.to_string())));
-        }
-        Ok(counts)
+/// Counts the objects of each plain or `count/` resource; a name that counts nothing is left out.
+///
+/// # Errors
+/// The API server does not answer.
+pub async fn counts(client: &Client, namespace: &str, names: Vec<String>) -> Result<Vec<(String, Amount)>, Error> {
+    let names: Vec<_> = names.into_iter().filter(|name| usage::counted(name).is_some()).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
     }
+    let found = discovery::discover(client).await?;
+    let mut counts = Vec::new();
+    for name in names {
+        let Some((plural, group)) = usage::counted(&name) else { continue };
+        let mut all = found.resources.iter().map(|served| &served.resource);
+        let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
+            Some(resource) => client.metadata(resource, Some(namespace)).count().await?,
+            None => 0,
+        };
+        counts.push((name, Amount(count.to_string())));
+    }
+    Ok(counts)
 }
 
 fn write(quota: &ResourceQuota, hard: BTreeMap<String, Amount>, used: BTreeMap<String, Amount>) -> Vec<Action> {

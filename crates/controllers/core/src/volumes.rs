@@ -233,7 +233,32 @@ fn claim_key(volume: &PersistentVolume) -> Option<String> {
     Some(format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?))
 }
 
-struct Binder {
+/// The index of volumes by the claim that they name, as [`claim_key`] gives it.
+fn reserved_volume(volume: &PersistentVolume) -> Vec<String> {
+    claim_key(volume).into_iter().collect()
+}
+
+/// Returns the keys of what must be looked at after a change of a volume: the volume, the claim that it names, and
+/// the open claims that it could serve.
+fn keys_woken_by(
+    volume: &PersistentVolume,
+    claims: &Cache<PersistentVolumeClaim>,
+    classes: &Cache<StorageClass>,
+) -> Vec<String> {
+    let mut keys = vec![volume.name().to_owned()];
+    keys.extend(claim_key(volume));
+    for class in free_volume(volume) {
+        if !classes.get(&class).is_some_and(|c| waits_for_consumer(&c)) {
+            let open = claims.by(OPEN, &class);
+            keys.extend(open.iter().filter(|c| matching::fits(c, volume)).map(|c| c.key()));
+        }
+    }
+    keys
+}
+
+/// Decides about claims and volumes by their keys.
+#[derive(Debug)]
+pub struct Binder {
     claims: Cache<PersistentVolumeClaim>,
     volumes: Cache<PersistentVolume>,
     classes: Cache<StorageClass>,
@@ -261,24 +286,33 @@ pub fn volume_binder(setup: &mut Setup) {
     let classes = classes.cache();
     let (waiting, known, modes) = (queue.clone(), claims.clone(), classes.clone());
     let volumes = setup.informers.of::<PersistentVolume>().index(FREE, free_volume);
-    let volumes = volumes.index(RESERVED, |v| claim_key(v).into_iter().collect()).on(move |event| {
-        let volume = event.object();
-        waiting.add(volume.name().to_owned());
-        if let Some(key) = claim_key(volume) {
-            waiting.add(key);
-        }
-        for class in free_volume(volume) {
-            if !modes.get(&class).is_some_and(|c| waits_for_consumer(&c)) {
-                let open = known.by(OPEN, &class);
-                open.iter().filter(|c| matching::fits(c, volume)).for_each(|c| waiting.add(c.key()));
-            }
-        }
+    let volumes = volumes.index(RESERVED, reserved_volume).on(move |event| {
+        keys_woken_by(event.object(), &known, &modes).into_iter().for_each(|key| waiting.add(key));
     });
     let volumes = volumes.cache();
     setup.decide("persistent-volume-binder", 1, queue, Binder { claims, volumes, classes });
 }
 
 impl Binder {
+    /// Returns a binder over fixed content, for tests and measurements of decisions.
+    pub fn fixed(
+        claims: Vec<PersistentVolumeClaim>,
+        volumes: Vec<PersistentVolume>,
+        classes: Vec<StorageClass>,
+    ) -> Self {
+        let reserved = (RESERVED, Box::new(reserved_volume) as Box<_>);
+        Self {
+            claims: Cache::indexed(claims, vec![(OPEN, Box::new(open_claim))]),
+            volumes: Cache::indexed(volumes, vec![(FREE, Box::new(free_volume)), reserved]),
+            classes: Cache::fixed(classes),
+        }
+    }
+
+    /// Returns the keys of what must be looked at after a change of a volume.
+    pub fn keys_woken_by(&self, volume: &PersistentVolume) -> Vec<String> {
+        keys_woken_by(volume, &self.claims, &self.classes)
+    }
+
     fn view(&self, claim: &PersistentVolumeClaim) -> View {
         let spec = claim.spec.as_ref();
         if let Some(name) = spec.and_then(|s| s.volume_name.as_deref()).filter(|name| !name.is_empty()) {

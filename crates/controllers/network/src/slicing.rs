@@ -198,3 +198,57 @@ impl Decide for EndpointSliceController {
         reconcile(&service, &self.pods.within(split_key(key).0), &zone, &existing)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use controllers_runtime::NAMESPACE;
+    use serde_json::{Value, json};
+
+    fn from<K: serde::de::DeserializeOwned>(tree: Value) -> K {
+        serde_json::from_value(tree).unwrap()
+    }
+
+    fn node(zone: Option<&str>) -> Arc<Node> {
+        let labels = zone.map(|zone| json!({ZONE: zone}));
+        from(json!({"metadata": {"name": "one", "labels": labels}}))
+    }
+
+    fn cluster() -> (Cache<Service>, Cache<Pod>) {
+        let services = ["a", "b", "c"].map(|name| {
+            from(json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"selector": {"app": name}}}))
+        });
+        let pods = [("a", "one"), ("b", "two")].map(|(app, node)| {
+            from(json!({"metadata": {"name": app, "namespace": "n", "labels": {"app": app}},
+                "spec": {"nodeName": node, "containers": []}}))
+        });
+        let services =
+            Cache::indexed(services.into(), vec![(NAMESPACE, Box::new(|s: &Service| vec![s.namespace().to_owned()]))]);
+        (services, Cache::indexed(pods.into(), vec![(pods::BY_NODE, Box::new(pods::by_node))]))
+    }
+
+    async fn woken_by(event: Event<Node>) -> Vec<String> {
+        let (queue, (services, pods)) = (Queue::new(), cluster());
+        on_node(&event, &queue, &services, &pods);
+        let mut keys = Vec::new();
+        while !queue.is_empty() {
+            keys.extend(queue.next().await);
+        }
+        keys
+    }
+
+    #[tokio::test]
+    async fn node_wakes_only_the_services_of_its_pods() {
+        let applied = |old, new| Event::Applied { old, new };
+        for (case, event, expect) in [
+            ("a new node with a zone", applied(None, node(Some("z"))), &["n/a"][..]),
+            ("a node that changes its zone", applied(Some(node(Some("y"))), node(Some("z"))), &["n/a"]),
+            ("a node that keeps its zone", applied(Some(node(Some("z"))), node(Some("z"))), &[]),
+            ("a new node without a zone", applied(None, node(None)), &[]),
+            ("a node that goes", Event::Deleted(node(Some("z"))), &[]),
+        ] {
+            assert_eq!(woken_by(event).await, expect, "{case}");
+        }
+    }
+}

@@ -18,7 +18,11 @@ use crate::object::{Meta, Object, split_key};
 
 /// Index of [`Cache::candidates`]: by the controller's UID, or by namespace for orphans.
 const CLAIM: &str = "claim";
-const NAMESPACE: &str = "namespace";
+/// The index of [`Cache::within`].
+pub const NAMESPACE: &str = "namespace";
+
+/// An index: its name, and the values that it has for an object.
+pub type Index<K> = (&'static str, Box<dyn Fn(&K) -> Vec<String> + Send + Sync>);
 
 /// Read access to one kind; empty until the informers are started. Cheap to clone.
 #[derive(Debug)]
@@ -33,10 +37,14 @@ impl<K> Clone for Cache<K> {
 }
 
 impl<K: Object> Cache<K> {
-    /// Creates a cache with fixed content and no indexes, for tests of reconcilers.
-    #[cfg(any(test, feature = "testing"))]
+    /// Returns a cache of fixed content without indexes, for tests and measurements of decisions.
     pub fn fixed(objects: Vec<K>) -> Self {
-        Self { store: Arc::new(OnceLock::from(Store::fixed(objects, Vec::new()))) }
+        Self::indexed(objects, Vec::new())
+    }
+
+    /// Returns a cache of fixed content with these indexes, for tests and measurements of decisions.
+    pub fn indexed(objects: Vec<K>, indexes: Vec<Index<K>>) -> Self {
+        Self { store: Arc::new(OnceLock::from(Store::fixed(objects, indexes))) }
     }
 
     /// Returns the object of a key.

@@ -27,6 +27,6 @@ pub use action::{Action, EventType, Note, Notes, Tolerate, Verb, Write, delete_o
 pub use controller::{Decide, Drive, Queue, Setup};
 pub use credentials::{Account, Accounts};
 pub use executor::{Done, Executor, Pending};
-pub use informers::{Cache, Informers, Kind, View, namespace_of};
+pub use informers::{Cache, Index, Informers, Kind, NAMESPACE, View, namespace_of};
 pub use metrics::Passes;
 pub use object::{Meta, Object, Target, controller_ref, normalized, reference, same, split_key, tree};

@@ -72,3 +72,19 @@ fn indexes_tell_open_from_bound() {
     assert!(free_volume(&volume).is_empty());
     assert_eq!(claim_key(&volume).as_deref(), Some("n/c"));
 }
+
+#[test]
+fn volume_wakes_only_the_open_claims_that_it_fits() {
+    let named = |name: &str, class: &str, bound: bool| {
+        let mut found = claim_of(json!(class), if bound { json!("v") } else { json!(null) }, json!({}));
+        found.metadata.name = Some(name.to_owned());
+        found
+    };
+    let claims = vec![named("open", "slow", false), named("other", "fast", false), named("bound", "slow", true)];
+    let binder = Binder::fixed(claims, Vec::new(), Vec::new());
+    assert_eq!(binder.keys_woken_by(&volume_of("v", "slow", "4Gi")), ["v", "n/open"]);
+    assert_eq!(binder.keys_woken_by(&volume_of("v", "slow", "1Gi")), ["v"], "too small");
+    let mut taken = volume_of("v", "slow", "4Gi").as_ref().clone();
+    taken.spec.as_mut().unwrap().claim_ref = serde_json::from_value(json!({"namespace": "n", "name": "c"})).ok();
+    assert_eq!(binder.keys_woken_by(&taken), ["v", "n/c"]);
+}
