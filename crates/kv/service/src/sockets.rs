@@ -1,9 +1,10 @@
 //! Unix sockets for clients: `unix://PATH` in the lists of client URLs, as etcd has them.
 //!
-//! Architecture invariant: a socket has no TLS and no certificates of clients. Its folder decides who may connect.
+//! Architecture invariant: a socket has no TLS and no certificates of clients. Only the user of the process may connect.
 
 use anyhow::{Context, Result, bail};
-use std::os::unix::fs::FileTypeExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
@@ -27,6 +28,8 @@ impl Socket {
             std::fs::remove_file(path).with_context(told)?;
         }
         let listener = UnixListener::bind(path).with_context(told)?;
+        // Neither TLS nor a certificate keeps other users out, so the file must, whatever the umask is.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(told)?;
         Ok(Socket { listener, path: path.to_owned() })
     }
 
@@ -82,6 +85,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
         let socket = Socket::bind(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let refused = Socket::bind(&path).map(drop).unwrap_err().to_string();
         assert!(refused.contains("in use"), "{refused}");
         drop(socket);
