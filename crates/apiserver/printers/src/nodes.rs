@@ -29,11 +29,20 @@ pub(crate) static NODE: Printer = Printer {
             json!(address(view, "InternalIP")),
             json!(address(view, "ExternalIP")),
             info("osImage"),
-            info("kernelVersion"),
+            json!(kernel(view)),
             info("containerRuntimeVersion"),
         ]
     },
 };
+
+/// Returns the kernel's version and the architecture: `6.18.44 (amd64)`.
+fn kernel(view: &View<'_>) -> String {
+    let version = view.text_or("/status/nodeInfo/kernelVersion", "<unknown>");
+    match view.text("/status/nodeInfo/architecture") {
+        "" => version.to_owned(),
+        architecture => format!("{version} ({architecture})"),
+    }
+}
 
 fn status(view: &View<'_>) -> String {
     let ready = match view.condition("Ready") {

@@ -130,3 +130,11 @@ fn every_kind_has_a_cell_for_each_column() {
         assert!(cells == columns || resource.kind == "IPAddress", "{}", resource.kind);
     }
 }
+
+#[test]
+fn kernel_of_a_node_names_the_architecture() {
+    let kernel = |info: Value| cells("", "v1", "nodes", json!({"status": {"nodeInfo": info}}))[8].clone();
+    assert_eq!(kernel(json!({"kernelVersion": "6.18.44", "architecture": "amd64"})), "6.18.44 (amd64)");
+    assert_eq!(kernel(json!({"kernelVersion": "6.18.44"})), "6.18.44");
+    assert_eq!(kernel(json!({})), "<unknown>");
+}
