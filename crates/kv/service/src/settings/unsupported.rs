@@ -3,8 +3,9 @@
 use anyhow::{Result, bail};
 use base_cli::{Unsupported, Verdict};
 
-const OUT: &str = "starting without it would let in clients or members that it keeps out";
-const DISC: &str = "the member would begin a cluster of its own instead of joining the one that discovery names";
+const OUT: &str = "starting without it would accept clients or members that it excludes";
+const ONE: &str = "a member shows the certificate of --peer-cert-file to the others";
+const DISC: &str = "the member would start a cluster of its own instead of joining the discovered one";
 
 /// Flags of etcd 3.4 to 3.6 that are not implemented.
 pub const UPSTREAM_FLAGS: &[Unsupported] = &[
@@ -20,10 +21,10 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::refused(
         "proxy",
         &["", "off"],
-        "a member serves by itself, and starting one where a proxy is meant would begin a cluster",
+        "there is no proxy mode, and a member started instead would bootstrap a cluster",
     ),
-    Unsupported::no_effect("backend-batch-interval", "writes go to the engine as the log's batches"),
-    Unsupported::no_effect("backend-batch-limit", "writes go to the engine as the log's batches"),
+    Unsupported::no_effect("backend-batch-interval", "the engine's batches are those of the log"),
+    Unsupported::no_effect("backend-batch-limit", "the engine's batches are those of the log"),
     Unsupported::no_effect("backend-bbolt-freelist-type", "the engine is not bbolt"),
     Unsupported::no_effect("bootstrap-defrag-threshold-megabytes", "files shrink while serving"),
     Unsupported::no_effect("client-cert-file", "only etcd's JSON gateway uses it, and there is none"),
@@ -31,9 +32,9 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("compaction-batch-limit", "compaction takes steps of at most 5 ms"),
     Unsupported::no_effect(
         "compaction-sleep-interval",
-        "compaction takes steps of at most 5 ms and lets others work in between",
+        "compaction runs in steps of at most 5 ms, and other requests run in between",
     ),
-    Unsupported::no_effect("cors", "no page allows other origins, so browsers keep all of them out"),
+    Unsupported::no_effect("cors", "no page allows other origins, so browsers reject all of them"),
     Unsupported::no_effect("discovery-cacert", "there is no discovery"),
     Unsupported::no_effect("discovery-cert", "there is no discovery"),
     Unsupported::no_effect("discovery-dial-timeout", "there is no discovery"),
@@ -52,76 +53,76 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("distributed-tracing-instance-id", "there are no traces"),
     Unsupported::no_effect("distributed-tracing-sampling-rate", "there are no traces"),
     Unsupported::no_effect("distributed-tracing-service-name", "there are no traces"),
-    Unsupported::no_effect("downgrade-check-time", "no older version reads these folders"),
+    Unsupported::no_effect("downgrade-check-time", "no older version reads these data directories"),
     Unsupported::no_effect("enable-distributed-tracing", "there are no traces"),
     Unsupported::no_effect("enable-grpc-gateway", "there is no JSON gateway: clients speak gRPC"),
-    Unsupported::no_effect("enable-log-rotation", "logs go to standard error and are rotated by who keeps them"),
+    Unsupported::no_effect("enable-log-rotation", "logs go to standard error; rotate them where they are stored"),
     Unsupported::no_effect("enable-pprof", "there are no Go profiles"),
     Unsupported::no_effect("enable-v2", "the v2 API ended with etcd 3.6"),
     Unsupported::no_effect("experimental-bootstrap-defrag-threshold-megabytes", "files shrink while serving"),
     Unsupported::no_effect("experimental-compaction-batch-limit", "compaction takes steps of at most 5 ms"),
     Unsupported::no_effect(
         "experimental-compaction-sleep-interval",
-        "compaction takes steps of at most 5 ms and lets others work in between",
+        "compaction runs in steps of at most 5 ms, and other requests run in between",
     ),
     Unsupported::no_effect("experimental-distributed-tracing-address", "there are no traces"),
     Unsupported::no_effect("experimental-distributed-tracing-instance-id", "there are no traces"),
     Unsupported::no_effect("experimental-distributed-tracing-sampling-rate", "there are no traces"),
     Unsupported::no_effect("experimental-distributed-tracing-service-name", "there are no traces"),
-    Unsupported::no_effect("experimental-downgrade-check-time", "no older version reads these folders"),
+    Unsupported::no_effect("experimental-downgrade-check-time", "no older version reads these data directories"),
     Unsupported::no_effect("experimental-enable-distributed-tracing", "there are no traces"),
     Unsupported::no_effect(
         "experimental-enable-lease-checkpoint",
-        "the time that leases have left is always checkpointed",
+        "the remaining TTL of leases is always checkpointed",
     ),
     Unsupported::no_effect(
         "experimental-enable-lease-checkpoint-persist",
-        "the time that leases have left is always checkpointed",
+        "the remaining TTL of leases is always checkpointed",
     ),
     Unsupported::no_effect("experimental-memory-mlock", "the state in memory is not mapped from a file"),
     Unsupported::no_effect(
         "experimental-peer-skip-client-san-verification",
-        "a member's certificate is held against its peer URL, not against the address that it calls from",
+        "a member's certificate is verified against its peer URL, not against its source address",
     ),
     Unsupported::no_effect(
         "experimental-snapshot-catchup-entries",
-        "as many entries as --snapshot-count are kept for followers, 5,000 at most",
+        "--snapshot-count entries are kept for followers, at most 5,000",
     ),
-    Unsupported::no_effect("experimental-stop-grpc-service-on-defrag", "defragmentation goes on beside requests"),
+    Unsupported::no_effect("experimental-stop-grpc-service-on-defrag", "requests continue during defragmentation"),
     Unsupported::no_effect(
         "experimental-txn-mode-write-with-shared-buffer",
         "reads come from memory, without a buffer to share",
     ),
-    Unsupported::no_effect("grpc-keepalive-min-time", "clients may ping as often as they want to"),
+    Unsupported::no_effect("grpc-keepalive-min-time", "the rate of clients' pings is not limited"),
     Unsupported::no_effect(
         "initial-election-tick-advance",
-        "the first election waits for the election timeout, as every other does",
+        "the first election waits for the election timeout, like every other",
     ),
     Unsupported::no_effect("log-outputs", "logs go to standard error"),
-    Unsupported::no_effect("log-rotation-config-json", "logs go to standard error and are rotated by who keeps them"),
+    Unsupported::no_effect("log-rotation-config-json", "logs go to standard error; rotate them where they are stored"),
     Unsupported::no_effect("logger", "there is one logger"),
-    Unsupported::no_effect("max-snapshots", "the state is no file of snapshots: there is nothing to keep several of"),
+    Unsupported::no_effect("max-snapshots", "there are no snapshot files: the engine contains the state"),
     Unsupported::no_effect("max-wals", "the log is cut after each --snapshot-count entries"),
     Unsupported::no_effect("memory-mlock", "the state in memory is not mapped from a file"),
     Unsupported::no_effect(
         "peer-skip-client-san-verification",
-        "a member's certificate is held against its peer URL, not against the address that it calls from",
+        "a member's certificate is verified against its peer URL, not against its source address",
     ),
-    Unsupported::no_effect("pre-vote", "a member always asks the others before it stands for election"),
+    Unsupported::no_effect("pre-vote", "a member always uses PreVote"),
     Unsupported::no_effect("proxy-dial-timeout", "there is no v2 proxy"),
     Unsupported::no_effect("proxy-failure-wait", "there is no v2 proxy"),
     Unsupported::no_effect("proxy-read-timeout", "there is no v2 proxy"),
     Unsupported::no_effect("proxy-refresh-interval", "there is no v2 proxy"),
     Unsupported::no_effect("proxy-write-timeout", "there is no v2 proxy"),
-    Unsupported::no_effect("raft-read-timeout", "connections of members are watched by pings, every 5 s"),
-    Unsupported::no_effect("raft-write-timeout", "connections of members are watched by pings, every 5 s"),
+    Unsupported::no_effect("raft-read-timeout", "connections between members have keep-alive pings every 5 s"),
+    Unsupported::no_effect("raft-write-timeout", "connections between members have keep-alive pings every 5 s"),
     Unsupported::no_effect(
         "snapshot-catchup-entries",
-        "as many entries as --snapshot-count are kept for followers, 5,000 at most",
+        "--snapshot-count entries are kept for followers, at most 5,000",
     ),
     Unsupported::no_effect("socket-reuse-address", "addresses are reused in any case"),
     Unsupported::no_effect("socket-reuse-port", "a port belongs to one process"),
-    Unsupported::no_effect("stop-grpc-service-on-defrag", "defragmentation goes on beside requests"),
+    Unsupported::no_effect("stop-grpc-service-on-defrag", "requests continue during defragmentation"),
     Unsupported::no_effect("unsafe-no-fsync", "every write is synced before it is acknowledged"),
     Unsupported::no_effect("v2-deprecation", "there is no v2 store"),
 ];
