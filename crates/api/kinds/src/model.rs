@@ -21,7 +21,7 @@ pub struct Resource {
     pub short_names: Vec<&'static str>,
     /// Categories, such as `all`.
     pub categories: Vec<&'static str>,
-    /// Whether the resource is namespaced.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
     /// Verbs in the order of discovery.
     pub verbs: Vec<&'static str>,
@@ -33,7 +33,7 @@ pub struct Resource {
     pub selectable_fields: Vec<&'static str>,
     /// Storage of the objects; `None` for reviews and other kinds that are not stored.
     pub storage: Option<Storage>,
-    /// Whether v1.36 serves this version by default (stable, or beta enabled by default).
+    /// True if v1.36 serves this version by default (stable, or beta enabled by default).
     pub served: bool,
 }
 

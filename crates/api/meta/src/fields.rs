@@ -11,7 +11,7 @@ pub struct Term {
     pub field: String,
     /// The value to compare with, unescaped.
     pub value: String,
-    /// Whether the operator is `!=`.
+    /// True if the operator is `!=`.
     pub negated: bool,
 }
 

@@ -39,7 +39,7 @@ pub struct Message {
     pub name: &'static str,
     /// Form of its value in JSON and protobuf.
     pub shape: Shape,
-    /// Whether server-side apply replaces objects of this type as a whole. Fields of this type can
+    /// True if server-side apply replaces objects of this type as a whole. Fields of this type can
     /// override it.
     pub atomic: bool,
     /// Members in the order of the Go struct, which is the order in JSON. Inline members are
@@ -124,13 +124,13 @@ pub struct Field {
     pub number: u32,
     /// Type of the value.
     pub ty: Type,
-    /// Whether the Go field is a pointer, so that absent and zero differ.
+    /// True if the Go field is a pointer, so that absent and zero differ.
     pub pointer: bool,
-    /// Whether the members of this message are inlined into the object in JSON.
+    /// True if the members of this message are inlined into the object in JSON.
     pub inline: bool,
     /// Condition under which the field is omitted from JSON.
     pub omit: Omit,
-    /// Whether OpenAPI lists the field as required.
+    /// True if OpenAPI lists the field as required.
     pub required: bool,
     /// Merge semantics of lists, maps and structs in server-side apply.
     pub list: ListKind,

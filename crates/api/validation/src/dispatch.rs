@@ -17,7 +17,7 @@ pub struct Kind<'a> {
     pub version: &'a str,
     /// Kind.
     pub kind: &'a str,
-    /// Whether the kind is namespaced.
+    /// True if the kind is namespaced.
     pub namespaced: bool,
 }
 

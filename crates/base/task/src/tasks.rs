@@ -21,9 +21,9 @@ pub struct TaskFailed {
 /// The way in which a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskEnd {
-    /// It panicked.
+    /// The task panicked.
     Panicked,
-    /// It returned before shutdown, though it is critical.
+    /// The task returned before shutdown, although it is critical.
     Returned,
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for TaskEnd {
 
 /// Spawns tasks, cancels them and waits for them. Cheap to clone.
 ///
-/// A component that lost a part of itself is restarted rather than left half alive: a task that fails cancels the
+/// A component without one of its tasks is restarted instead of continuing partially: a task that fails cancels the
 /// group's token, and [`Tasks::finish`] then returns the failure, which ends the process with exit code 1.
 #[derive(Clone, Debug)]
 pub struct Tasks {

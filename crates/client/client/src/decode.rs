@@ -16,7 +16,7 @@ const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 /// Decodes a document.
 ///
 /// # Errors
-/// It is not JSON, or a field has the wrong type.
+/// The document is not JSON, or a field has the wrong type.
 pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(bytes).or_else(|_| from_tree(serde_json::from_slice(bytes)?))
 }

@@ -1,6 +1,6 @@
 //! Informer: a local copy of a kind's objects that follows the cluster.
 //!
-//! It lists once and then watches. After a disconnect it resumes from the last version. If the
+//! An informer lists once and then watches. After a disconnect it resumes from the last version. If the
 //! server no longer has that version (410), it lists again. The store changes before handlers are
 //! called, and handlers receive every change in order. An idle informer is one open stream: there
 //! is no resync and no polling.
@@ -23,14 +23,14 @@ pub use store::Store;
 /// A change of one object.
 #[derive(Debug)]
 pub enum Event<K> {
-    /// It was created (`old` is `None`) or changed.
+    /// The object was created (`old` is `None`) or changed.
     Applied {
         /// The state before.
         old: Option<Arc<K>>,
         /// The state after.
         new: Arc<K>,
     },
-    /// It was deleted. Contains its last known state.
+    /// The object was deleted. Contains its last known state.
     Deleted(Arc<K>),
 }
 

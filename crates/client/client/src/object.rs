@@ -126,7 +126,7 @@ pub struct ApiResource {
     pub kind: String,
     /// Plural name, as in URLs.
     pub plural: String,
-    /// Whether the kind is namespaced.
+    /// True if the kind is namespaced.
     pub namespaced: bool,
 }
 

@@ -48,7 +48,7 @@ pub struct Undecodable {
     pub key: String,
     /// Resource version of the event.
     pub resource_version: String,
-    /// Whether the event is the object's deletion.
+    /// True if the event is the object's deletion.
     pub deleted: bool,
     /// The decoding error.
     pub error: String,
@@ -189,7 +189,7 @@ impl<K: DeserializeOwned> Watch<K> {
 /// Decodes an event that strict decoding rejected.
 ///
 /// # Errors
-/// It is not a watch event.
+/// The line is not a watch event.
 fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
     #[derive(Deserialize)]
     struct Raw {

@@ -63,7 +63,7 @@ pub enum AuthError {
 /// Users, roles and the auth status.
 #[derive(Clone, Debug)]
 pub struct Auth {
-    /// Whether auth is enabled.
+    /// True if auth is enabled.
     pub enabled: bool,
     /// Auth revision: incremented by every change of users and roles, and when auth is disabled.
     /// Starts at 1, as in etcd. Signed tokens contain it.

@@ -36,7 +36,7 @@ pub struct Options {
     pub max_learners: usize,
     /// Size in bytes of the cache of latest values.
     pub value_cache: usize,
-    /// Whether a thread of its own writes to the engine. Otherwise the caller does, with
+    /// True if a thread of its own writes to the engine. Otherwise the caller does, with
     /// `Machine::work_off`.
     pub own_thread: bool,
     /// Time after which an unused simple token expires.

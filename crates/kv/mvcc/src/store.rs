@@ -84,7 +84,7 @@ pub struct Store {
 pub struct Records {
     /// Encoded `KeyValue`s.
     pub records: Vec<Bytes>,
-    /// Whether the limit excluded further pairs.
+    /// True if the limit excluded further pairs.
     pub more: bool,
     /// Total number of keys.
     pub count: i64,

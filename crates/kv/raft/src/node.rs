@@ -84,7 +84,7 @@ pub struct Status {
     pub term: u64,
     /// The current leader, if known.
     pub leader: Option<u64>,
-    /// Whether this member is the leader.
+    /// True if this member is the leader.
     pub leading: bool,
     /// Index of the last entry in the log.
     pub last_index: u64,

@@ -41,9 +41,9 @@ pub(crate) struct Bounds {
     /// Maximum age of a lease checkpoint.
     pub checkpoint_every: Duration,
     pub connected: Connected,
-    /// Whether metrics include the durations of calls.
+    /// True if metrics include the durations of calls.
     pub detailed_metrics: bool,
-    /// Whether members may have peer URLs without TLS.
+    /// True if members may have peer URLs without TLS.
     pub insecure_members: bool,
     /// Proof required from callers of the peer port.
     pub access: PeerAccess,

@@ -73,7 +73,7 @@ pub(crate) struct TlsFiles<'a> {
     pub certificate: Option<&'a Path>,
     pub key: Option<&'a Path>,
     pub ca: Option<&'a Path>,
-    /// Whether client certificates are required. A CA implies that too.
+    /// True if client certificates are required. A CA implies that too.
     pub demand: bool,
     pub offer: Offer,
 }

@@ -44,7 +44,7 @@ pub struct Plan {
     pub quota: u64,
     /// Maximum drift of a member's clock in thousandths.
     pub drift: u64,
-    /// Whether members are suspended at times.
+    /// True if members are suspended at times.
     pub suspends: bool,
     /// Milliseconds between two checkpoints of a lease.
     pub checkpoint_every: u64,

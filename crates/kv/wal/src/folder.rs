@@ -43,7 +43,7 @@ pub enum FolderError {
     Newer {
         /// The directory.
         path: PathBuf,
-        /// Its format.
+        /// Format of the directory.
         found: u32,
     },
     /// The identity file is damaged.

@@ -90,7 +90,7 @@ pub(crate) struct Found {
     pub records: Vec<(usize, Record)>,
     /// Number of bytes to the next frame.
     pub size: usize,
-    /// Whether the frame has a seal.
+    /// True if the frame has a seal.
     pub sealed: bool,
 }
 
@@ -127,11 +127,11 @@ pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
 /// Diagnosis of an unreadable frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was not written.
+    /// Not written.
     Absent,
-    /// It was written partially.
+    /// Written partially.
     Torn,
-    /// It was written completely and damaged later.
+    /// Written completely and damaged later.
     Damaged,
 }
 

@@ -178,7 +178,7 @@ struct End<'a> {
     offset: usize,
     /// Sequence number of the frame that is missing.
     sequence: u64,
-    /// Whether the previous frame has a seal.
+    /// True if the previous frame has a seal.
     sealed: bool,
 }
 
