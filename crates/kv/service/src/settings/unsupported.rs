@@ -4,7 +4,6 @@ use anyhow::{Result, bail};
 use base_cli::{Unsupported, Verdict};
 
 const OUT: &str = "starting without it would accept clients or members that it excludes";
-const ONE: &str = "a member shows the certificate of --peer-cert-file to the others";
 const DISC: &str = "the member would start a cluster of its own instead of joining the discovered one";
 
 /// Flags of etcd 3.4 to 3.6 that are not implemented.
