@@ -66,7 +66,9 @@ pub(crate) struct Core {
     pub intake: Arc<Budget>,
     pub bounds: Bounds,
     pub shutdown: CancellationToken,
-    /// Write-locked while lease checkpoints are proposed, read-locked while a renewal clears one.
+    /// When this member started.
+    pub started: tokio::time::Instant,
+    /// Held to write by who notes lease checkpoints, to read by who takes them back.
     pub checkpoints: tokio::sync::RwLock<()>,
     pub initial: Vec<proto_etcd::etcdserverpb::Member>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,

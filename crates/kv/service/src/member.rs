@@ -64,6 +64,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     let applied = machine.applied();
     let node = Node::start(config, log, glue, applied, answers.clone(), directory.clone(), loops.clone()).await?;
     let core = Arc::new(Core {
+        started: tokio::time::Instant::now(),
         identity,
         hub: Hub::new(machine.store().clone()),
         machine,

@@ -25,9 +25,11 @@ pub(crate) struct Cluster(pub Arc<Core>);
 
 /// Maximum number of entries by which a learner may lag behind when it is promoted.
 const IN_SYNC: u64 = 10;
-/// Time that a member must have been reachable to count as healthy.
+/// How long a member must have been reached for to count as healthy, after the start of the leader.
 const SETTLED: Duration = Duration::from_millis(500);
-/// Timeout of a liveness check of a member.
+/// How long after its start a leader trusts a voter's answer alone: etcd's health interval.
+const LIVED: Duration = Duration::from_secs(5);
+/// For a member to answer that it is there.
 const ANSWERS: Duration = Duration::from_secs(1);
 
 impl Cluster {
@@ -166,20 +168,19 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal
     Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
 }
 
-/// Returns whether a voter is reachable. The leader itself always is.
+/// Returns whether a voter has been reached for long enough. Only a leader calls the others all the time, so that one that
+/// was just elected has reached nobody for long. If it did not start itself just now, an answer has to do.
 fn healthy(core: &Core, id: u64) -> bool {
+    let reached = || core.directory.health(id).and_then(|health| health.active_since);
     id == core.identity.member
-        || core
-            .directory
-            .health(id)
-            .and_then(|health| health.active_since)
-            .is_some_and(|since| since.elapsed() >= SETTLED)
+        || core.started.elapsed() >= LIVED
+        || reached().is_some_and(|since| since.elapsed() >= SETTLED)
 }
 
-/// Returns the voters that answer now. One that stopped a moment ago may still count as reached.
+/// Returns the healthy voters that answer now. One that stopped a moment ago may still count as reached.
 async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
-    let asked = voters.iter().map(|member| member.id);
-    let asked = asked.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    let reached = voters.iter().map(|member| member.id).filter(|id| healthy(core, *id));
+    let asked = reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
     futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
@@ -196,12 +197,10 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
     match leaving {
         None => {
             // A member that was added and has never started counts as not there.
-            let there = |member: &Member| live.contains(&member.id) && healthy(core, member.id);
-            let all = voters.iter().all(|member| !member.name.is_empty() && there(member));
+            let all = voters.iter().all(|member| !member.name.is_empty() && live.contains(&member.id));
             if voters.len() > 1 && !all { Err(Refusal::Unhealthy) } else { Ok(()) }
         }
         Some(id) => {
-            // A leader that was just elected has reached nobody for long, so that their answers have to do here.
             let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
             let was_voter = rest.len() < voters.len();
             let live = rest.iter().filter(|member| live.contains(&member.id)).count();

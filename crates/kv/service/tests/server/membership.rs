@@ -4,10 +4,13 @@ use crate::member::{Member, free_port};
 use proto_etcd::etcdserverpb::cluster_client::ClusterClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto_etcd::etcdserverpb::*;
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_is_removed_by_a_successor_that_was_just_elected() {
     let members = Member::three(&[]).await;
+    // As long as etcd wants members to have been up before they change.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let mut leader = None;
     let mut followers = Vec::new();
     for member in members {
