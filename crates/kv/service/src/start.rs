@@ -14,6 +14,7 @@ use crate::meters::Meters;
 use crate::passwords::Passwords;
 use crate::patient::Patient;
 use crate::peer_access::PeerAccess;
+use crate::questions;
 use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
 use crate::sockets::{self, Socket};
@@ -423,14 +424,23 @@ fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU
     Ok((wal, contents))
 }
 
+/// Returns the voter that takes over from this leader: of those that answer, the one with most of the log.
+async fn heir(core: &Core) -> Option<u64> {
+    const ANSWERS: Duration = Duration::from_millis(500);
+    let status = core.node.status();
+    let others = status.voters.iter().copied().filter(|id| *id != core.identity.member && tasks::reached(core, *id));
+    let others: Vec<u64> = others.filter(|_| status.leading).collect();
+    // One that has just stopped still counts as reached.
+    let asked = others.into_iter().map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    let there = futures::future::join_all(asked).await.into_iter().flatten();
+    there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
+}
+
 async fn stop(core: &Arc<Core>, tasks: &Tasks, peers: &CancellationToken) {
     core.shutdown.cancel();
-    // A leader that stops transfers its leadership first, so that the others need not wait for an
-    // election timeout.
-    let status = core.node.status();
-    let heir = status.voters.iter().find(|id| **id != core.identity.member && tasks::reached(core, **id));
-    if let (true, Some(heir)) = (status.leading, heir) {
-        let _ = core.node.transfer(*heir, Duration::from_secs(3)).await;
+    // A leader that goes hands over first, so that the others need not wait for a timeout.
+    if let Some(heir) = heir(core).await {
+        let _ = core.node.transfer(heir, Duration::from_secs(3)).await;
     }
     peers.cancel();
     tasks.wait(Duration::from_secs(5)).await;
