@@ -1,5 +1,5 @@
-//! kill -9 during a write load: every acknowledged write must be there, at its revision.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! kill -9 in the middle of a write load: everything that was acknowledged is there, at the revision it was given.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use proto_etcd::etcdserverpb::kv_client::KvClient;
 use proto_etcd::etcdserverpb::{PutRequest, RangeRequest};

@@ -116,10 +116,10 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
     const LANES: u64 = 8;
     let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
-    let mut lanes = Vec::new();
+    let mut lanes = JoinSet::new();
     for lane in 0..LANES {
         let address = addresses.first().cloned().unwrap_or_default();
-        lanes.push(tokio::spawn(async move {
+        lanes.spawn(async move {
             let mut wire = Wire::connect(&address, TXN).await?;
             let mut from = lane * each;
             while from < count {
@@ -129,10 +129,10 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
                 from += LANES * each;
             }
             anyhow::Ok(())
-        }));
+        });
     }
-    for lane in lanes {
-        lane.await??;
+    while let Some(ended) = lanes.join_next().await {
+        ended??;
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceC
 async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
     let mut feed = caches.store.watch(&format!("{}/", caches.root), after, stop);
     *caches.ask_progress.lock() = Some(feed.ask_progress.clone());
-    while let Some(item) = feed.items.recv().await {
+    while let Some(item) = feed.next().await {
         match item {
             WatchItem::Changes(changes, revision) => {
                 for change in changes {
@@ -122,7 +122,7 @@ fn advance(caches: &Caches, revision: i64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
     use super::*;
     use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
     use apiserver_storage::{Store, StoreConfig};

@@ -10,6 +10,7 @@ use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
@@ -40,12 +41,31 @@ pub enum WatchItem {
     Compacted,
 }
 
-/// The receiving end of a watch, and a channel to request progress.
+/// The receiving end of a watch, and the means to ask for progress. The watch ends when it is dropped.
 pub struct Feed {
-    /// Items in order.
-    pub items: mpsc::Receiver<WatchItem>,
-    /// Requests a progress notification.
+    items: mpsc::Receiver<WatchItem>,
+    /// Send to be told the present revision soon.
     pub ask_progress: mpsc::Sender<()>,
+    /// The one task that reads the stream.
+    reader: JoinSet<()>,
+}
+
+impl Feed {
+    /// Returns the items in order; None after the last.
+    ///
+    /// # Panics
+    /// If the task that reads the stream panicked: its owner must not take that for the end of history.
+    pub async fn next(&mut self) -> Option<WatchItem> {
+        if let Some(item) = self.items.recv().await {
+            return Some(item);
+        }
+        if let Some(Err(error)) = self.reader.join_next().await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        None
+    }
 }
 
 impl Store {
@@ -54,10 +74,11 @@ impl Store {
         let (sender, items) = mpsc::channel(256);
         let (ask_progress, asked) = mpsc::channel(1);
         let watch = Watch { store: self.clone(), prefix: prefix.to_owned(), after, sender, asked, pending: Vec::new() };
-        tokio::spawn(async move {
+        let mut reader = JoinSet::new();
+        reader.spawn(async move {
             stop.run_until_cancelled(watch.run()).await;
         });
-        Feed { items, ask_progress }
+        Feed { items, ask_progress, reader }
     }
 }
 

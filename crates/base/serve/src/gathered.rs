@@ -83,7 +83,7 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
     use std::future::poll_fn;
     use tokio::io::{AsyncReadExt, duplex};

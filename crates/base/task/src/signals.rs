@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 /// once.
 ///
 /// # Errors
-/// Installing the handlers fails.
+/// The handlers can't be installed.
+#[expect(clippy::disallowed_methods, reason = "the root of all groups of tasks: it lives as long as the process")]
 pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use rand::Rng;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::api::Api;
@@ -222,9 +223,9 @@ enum Term {
     Worked,
 }
 
-/// Propagates a panic of the work, which must not start a new term.
-fn pass_on(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
+/// Passes a panic of the work on: it must not end in a new term.
+fn pass_on(ended: Option<Result<(), tokio::task::JoinError>>) {
+    if let Some(Err(error)) = ended
         && let Ok(panic) = error.try_into_panic()
     {
         std::panic::resume_unwind(panic);
@@ -250,18 +251,20 @@ where
         }
         tracing::info!(lease = %config.name, identity = %config.identity, "leading");
         let term = stop.child_token();
-        let mut work = tokio::spawn(lead(term.clone()));
+        // One task, which ends at the latest with the campaign.
+        let mut work = JoinSet::new();
+        work.spawn(lead(term.clone()));
         let end = tokio::select! {
             () = stop.cancelled() => Term::Stopped,
             () = elector.hold() => Term::Lost,
-            ended = &mut work => {
+            ended = work.join_next() => {
                 pass_on(ended);
                 Term::Worked
             }
         };
         term.cancel();
         if end != Term::Worked {
-            pass_on(work.await);
+            pass_on(work.join_next().await);
         }
         if end != Term::Lost {
             elector.release().await;

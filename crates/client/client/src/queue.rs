@@ -270,7 +270,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
     use super::*;
 
     #[tokio::test]

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base_task::{CancellationToken, Tasks};
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use http_body_util::Full;
@@ -28,6 +29,7 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
+const DRIVER: &str = "connection to the API server";
 
 type Sender2 = http2::SendRequest<Full<Bytes>>;
 
@@ -48,6 +50,8 @@ pub(crate) struct Transport {
     shared: Mutex<Shared>,
     /// Number of connections opened so far.
     connections: watch::Sender<u64>,
+    /// Drives the connections; each ends when its last sender and its last response are dropped.
+    drivers: Tasks,
 }
 
 #[derive(Default)]
@@ -59,7 +63,8 @@ struct Shared {
 
 impl Transport {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config, shared: Mutex::default(), connections: watch::Sender::new(0) }
+        let drivers = Tasks::new(CancellationToken::new());
+        Self { config, shared: Mutex::default(), connections: watch::Sender::new(0), drivers }
     }
 
     /// Subscribes to new connections.
@@ -107,7 +112,7 @@ impl Transport {
     }
 
     async fn connect_in_time(&self) -> Result<Connection> {
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config)).await;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config, &self.drivers)).await;
         connected.unwrap_or_else(|_| Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into())))
     }
 
@@ -136,7 +141,7 @@ fn unreachable(config: &Config, source: Cause) -> Error {
     Error::Connect { server: config.server.clone(), source }
 }
 
-async fn connect(config: &Config) -> Result<Connection> {
+async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     let bad = || Error::Config(format!("{:?} is not an address of a server", config.server));
     let uri: Uri = config.server.parse().map_err(|_| bad())?;
     let host = uri.host().ok_or_else(bad)?.trim_matches(['[', ']']).to_owned();
@@ -149,20 +154,26 @@ async fn connect(config: &Config) -> Result<Connection> {
     let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| unreachable(config, error.into()))?;
     stream.set_nodelay(true).map_err(|error| unreachable(config, error.into()))?;
     if !secure {
-        return handshake_http1(config, stream).await;
+        return handshake_http1(config, drivers, stream).await;
     }
     let name = config.tls_server_name.clone().unwrap_or(host);
     let name = ServerName::try_from(name).map_err(|error| Error::Config(error.to_string()))?;
     let connector = TlsConnector::from(Arc::new(tls::client_config(config)?));
     let stream = connector.connect(name, stream).await.map_err(|error| unreachable(config, error.into()))?;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        handshake_http2(config, stream).await
+        handshake_http2(config, drivers, stream).await
     } else {
-        handshake_http1(config, stream).await
+        handshake_http1(config, drivers, stream).await
     }
 }
 
-async fn handshake_http2<S>(config: &Config, stream: S) -> Result<Connection>
+async fn drive(connection: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "connection to the API server ended");
+    }
+}
+
+async fn handshake_http2<S>(config: &Config, drivers: &Tasks, stream: S) -> Result<Connection>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -176,24 +187,16 @@ where
         .keep_alive_while_idle(false);
     let (sender, connection) =
         builder.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection to the API server ended");
-        }
-    });
+    drivers.spawn_isolated(DRIVER, drive(connection));
     Ok(Connection::Http2(sender))
 }
 
-async fn handshake_http1<S>(config: &Config, stream: S) -> Result<Connection>
+async fn handshake_http1<S>(config: &Config, drivers: &Tasks, stream: S) -> Result<Connection>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection to the API server ended");
-        }
-    });
+    drivers.spawn_isolated(DRIVER, drive(connection));
     Ok(Connection::Http1(sender))
 }

@@ -1,9 +1,10 @@
-//! Tests the client against a scripted server: its requests, and its handling of responses.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+//! The client against a scripted server: what is asked, and what is made of the answers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::election::{self, LeaderConfig};
 use client::{Client, Config, Event, Informer, ListParams, ObjectExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use parking_lot::Mutex;
@@ -283,4 +284,33 @@ async fn events_about_different_objects_are_written_side_by_side() {
         }
     };
     tokio::time::timeout(Duration::from_secs(3), all).await.unwrap();
+}
+
+#[tokio::test]
+async fn dropped_campaign_ends_the_work_of_its_term() {
+    let missing = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+    let lease = r#"{"metadata":{"namespace":"kube-system","name":"l"},"spec":{"holderIdentity":"me"}}"#;
+    let (client, _) = serve(vec![reply("404 Not Found", "", missing), reply("201 Created", "", lease)]).await;
+    let working = Arc::new(());
+    let count = || Arc::strong_count(&working);
+    let own = Arc::clone(&working);
+    let lead = move |_| {
+        let own = Arc::clone(&own);
+        async move {
+            std::future::pending::<()>().await;
+            drop(own);
+        }
+    };
+    let until = async |wanted: usize| {
+        while count() != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let campaign = election::run(&client, LeaderConfig::new("l", "me"), CancellationToken::new(), lead);
+    let limit = Duration::from_secs(10);
+    let led = tokio::time::timeout(limit, async {
+        tokio::select! { () = campaign => false, () = until(3) => true }
+    });
+    assert!(led.await.unwrap());
+    tokio::time::timeout(limit, until(1)).await.unwrap();
 }

@@ -16,7 +16,8 @@ type Respond = dyn Fn(&str) -> Option<String> + Send + Sync;
 /// Starts the server; returns a client of it and the log of requests.
 ///
 /// # Errors
-/// No port is free on the loopback address.
+/// There is no port on the loopback address.
+#[allow(clippy::disallowed_methods, reason = "the server ends with the test's runtime")]
 pub async fn serve(
     respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
 ) -> std::io::Result<(Client, Requests)> {

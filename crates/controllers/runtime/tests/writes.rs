@@ -1,5 +1,5 @@
-//! Tests when a controller writes, against a server that logs requests.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+//! When a controller writes and when it does not, against a server that logs requests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::time::Duration;
 

@@ -23,20 +23,23 @@ pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedRece
     let mut waiting = Vec::new();
     while inbox.recv_many(&mut waiting, BATCH).await > 0 {
         for batch in split(std::mem::take(&mut waiting)) {
-            let shared = shared.clone();
-            // Each batch waits for its own commit, so that the next one is not delayed.
-            tokio::spawn(async move {
-                let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
-                let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
-                if !forward(&shared, commands).await {
-                    shared.machine.lost(&requests);
-                }
-            });
+            // Each batch waits for its commit by itself; the next one need not.
+            shared.loops.spawn("forwarded batch", send_batch(shared.clone(), batch));
         }
     }
 }
 
-/// Splits commands into messages within the leader's size limit.
+/// Sends a batch, and reports its commands as lost if they can't be sent or replication stops.
+async fn send_batch(shared: Arc<Shared>, batch: Vec<Forwarded>) {
+    let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
+    let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
+    let committed = shared.loops.shutdown().run_until_cancelled(forward(&shared, commands)).await;
+    if committed != Some(true) {
+        shared.machine.lost(&requests);
+    }
+}
+
+/// Splits commands into messages that the leader reads.
 fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
     let (mut batches, mut bytes) = (Vec::<Vec<Forwarded>>::new(), 0);
     for forwarded in waiting {

@@ -51,7 +51,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathering<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
     use std::future::poll_fn;
     use std::task::ready;

@@ -7,6 +7,7 @@ use crate::pb::append_response::Outcome;
 use crate::state::StateMachine;
 use crate::transport::{REMOVED, Transport};
 use crate::types::{LogId, Snapshot, StorageError, Types, Vote};
+use base_task::Tasks;
 use bytes::Bytes;
 use openraft::error::{Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
@@ -32,6 +33,7 @@ pub(crate) struct Network {
     /// voters can tell whether it has ended.
     pub standing: Arc<Mutex<Option<pb::Transfer>>>,
     pub on_removed: Arc<dyn Fn() + Send + Sync>,
+    pub loops: Tasks,
 }
 
 /// RPC client of one peer.
@@ -122,7 +124,8 @@ impl RaftNetwork<Types> for Caller {
         _: RPCOption,
     ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
         let failed = |reason: String| StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)));
-        let stream = ReceiverStream::new(picture(&*self.network.machine, vote).await.map_err(failed)?);
+        let pieces = picture(&*self.network.machine, vote, &self.network.loops).await.map_err(failed)?;
+        let stream = ReceiverStream::new(pieces);
         let request = self.network.transport.request(self.target, stream, None);
         let mut client = self.client().map_err(StreamingError::Unreachable)?;
         let (began, traffic) = (Instant::now(), self.network.transport.directory.traffic(self.target));
@@ -150,17 +153,18 @@ fn incomplete() -> NetworkError {
     NetworkError::new(&AnyError::error("the response of a member is incomplete"))
 }
 
-/// Streams the live state as install messages.
+/// Sends the live state as messages. Reading ends with the receiver, and with the group of tasks.
 pub(crate) async fn picture(
     machine: &dyn StateMachine,
     vote: Vote,
+    tasks: &Tasks,
 ) -> Result<tokio::sync::mpsc::Receiver<pb::InstallRequest>, String> {
     let mut rows = machine.picture().await?;
     let (position, membership) = rows.place();
     let last = codec::position_from_bytes(&position).map(|id| (&id).into());
     let head = pb::InstallHead { ballot: Some((&vote).into()), last, membership };
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
-    tokio::spawn(async move {
+    let work = async move {
         let first = pb::InstallRequest { head: Some(head), ..Default::default() };
         let mut checksum = 0;
         let mut next = Some(first);
@@ -182,6 +186,11 @@ pub(crate) async fn picture(
                 }
             };
         }
+    };
+    let work = tasks.shutdown().clone().run_until_cancelled_owned(work);
+    // After a panic the receiver misses the last piece, and throws the others away.
+    tasks.spawn_isolated("state for a member", async move {
+        let _ = work.await;
     });
     Ok(receiver)
 }

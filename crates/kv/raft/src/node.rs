@@ -170,6 +170,7 @@ impl Node {
             committed: log.committed.clone(),
             standing: Arc::clone(&standing),
             on_removed: Arc::new(move || removed.removed()),
+            loops: loops.clone(),
         };
         let committed = log.committed.clone();
         let state = State { machine: machine.clone() };

@@ -121,8 +121,9 @@ impl Peer for PeerService {
         let raft = self.shared.raft.clone();
         // A candidate whose log is behind gets no vote, so the term need not change.
         let released = passing.given_way && last >= self.shared.vote_and_last().1;
-        // In a task of its own: the vote must be decided even if the candidate cancels the call.
-        let decided = tokio::spawn(async move {
+        // Decided even if the candidate does not wait for it.
+        let (sender, decided) = oneshot::channel();
+        self.shared.loops.spawn("vote", async move {
             if released {
                 release(&raft, vote).await;
             }
@@ -130,7 +131,8 @@ impl Peer for PeerService {
             if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {
                 passing.refused();
             }
-            answer
+            // The candidate may have stopped waiting.
+            let _ = sender.send(answer);
         });
         let answer = decided.await.map_err(stopped)?.map_err(stopped)?;
         Ok(Response::new(pb::VoteResponse {
@@ -181,7 +183,8 @@ impl Peer for PeerService {
         let from = self.member(&request)?;
         tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its data");
         let (vote, _) = self.shared.vote_and_last();
-        let pieces = network::picture(&*self.shared.machine, vote).await.map_err(Status::internal)?;
+        let pieces =
+            network::picture(&*self.shared.machine, vote, &self.shared.loops).await.map_err(Status::internal)?;
         Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
     }
 

@@ -20,7 +20,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -72,15 +73,20 @@ pub(crate) async fn serve<S>(
 {
     let graceful = GracefulShutdown::new();
     let http = Arc::new(builder(connected));
+    let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                log_panic(ended);
+                continue;
+            }
         };
         match accepted {
             Ok(stream) => {
                 let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
-                tokio::spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
+                connections.spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
             }
             Err(error) => {
                 // Out of file descriptors, or the peer has closed the connection already.
@@ -90,8 +96,15 @@ pub(crate) async fn serve<S>(
         }
     }
     drop(listener);
-    // Connections that are still open after the drain time are closed.
+    // The connections that are left then are closed with the set.
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+}
+
+/// A connection that panics ends alone.
+fn log_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a client's connection panicked; its requests are abandoned");
+    }
 }
 
 fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
@@ -187,5 +200,30 @@ where
     let work = |io| watcher.watch(http.serve_connection(TokioIo::new(io), service).into_owned());
     if let Some(Err(error)) = corked::drive(io, calls, work).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn connections_are_closed_at_the_end_of_the_drain_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let never = service_fn(|_: Request<Incoming>| std::future::pending::<Result<Response<Body>, Infallible>>());
+        let stop = CancellationToken::new();
+        let serving = serve(listener, None, never, Budget::new(), Connected::default(), stop.clone());
+        let client = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            stop.cancel();
+            stream.read(&mut [0]).await
+        };
+        let (closed, ()) = tokio::time::timeout(2 * DRAIN, async { tokio::join!(client, serving) }).await.unwrap();
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
     }
 }

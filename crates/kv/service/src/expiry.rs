@@ -9,6 +9,7 @@ use proto_etcd::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest, LeaseRev
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval of revocations: at most 1000 leases a second expire, as in etcd, so that other requests
@@ -22,30 +23,43 @@ const AGAIN: Duration = Duration::from_secs(3);
 pub(crate) async fn run(core: Arc<Core>) {
     let every = core.bounds.checkpoint_every;
     let mut checkpoint = Instant::now() + every;
+    let mut revocations = JoinSet::new();
     loop {
         let deadline = core.machine.leases(|leases| leases.next_deadline());
-        let Some(deadline) = deadline else {
-            core.machine.lease_changed().await;
-            continue;
-        };
         tokio::select! {
-            () = sleep_until(deadline.into()) => {
-                // A renewal may have moved the deadline.
+            Some(deadline) = reached(deadline) => {
+                // It may have been renewed meanwhile.
                 if core.machine.leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
-                    expire(&core).await;
+                    expire(&core, &mut revocations).await;
                     sleep(STEP).await;
                 }
             }
             () = core.machine.lease_changed() => {}
-            () = sleep_until(checkpoint) => {
+            () = sleep_until(checkpoint), if deadline.is_some() => {
                 checkpoint = Instant::now() + every;
                 note_times(&core).await;
             }
+            Some(ended) = revocations.join_next() => pass_on(ended),
         }
     }
 }
 
-async fn expire(core: &Arc<Core>) {
+/// Waits for a deadline and returns it; None at once where there is none.
+async fn reached(deadline: Option<std::time::Instant>) -> Option<std::time::Instant> {
+    sleep_until(deadline?.into()).await;
+    deadline
+}
+
+/// Passes a panic on to the loop, whose end stops the member.
+fn pass_on(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
     if !core.node.leads_for_certain() {
         // Another member may be the leader by now and have renewed them.
         let _ = core.node.read_barrier(Duration::from_secs(1)).await;
@@ -55,8 +69,8 @@ async fn expire(core: &Arc<Core>) {
     }
     let over = core.machine.leases(|leases| leases.expired(Instant::now().into_std(), ENDED_IN_A_STEP, AGAIN));
     let core = core.clone();
-    // Commands that are proposed together become one entry.
-    tokio::spawn(async move {
+    // Proposed together, they are one entry.
+    revocations.spawn(async move {
         let ends = over.into_iter().map(|id| end(&core, id));
         futures::future::join_all(ends).await;
     });

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,8 @@ pub(crate) const NAME: &str = "supervisor";
 struct Kept {
     process: Process,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    /// The one task that keeps it.
+    keeper: JoinSet<()>,
 }
 
 /// Supervises the cluster of `data_dir` until `shutdown`.
@@ -117,9 +118,9 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
         .map(|old| old.process.name.clone())
         .collect();
     for name in gone {
-        if let Some(old) = kept.remove(&name) {
+        if let Some(mut old) = kept.remove(&name) {
             old.stop.cancel();
-            let _ = old.task.await;
+            old.keeper.join_next().await;
         }
     }
     let all = plan.processes.clone();
@@ -129,8 +130,9 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
         }
         let stop = CancellationToken::new();
         let after = all.iter().filter(|other| process.after.contains(&other.name)).map(|p| p.ready.clone()).collect();
-        let task = tokio::spawn(keep(process.clone(), after, layout.clone(), stop.clone()));
-        kept.insert(process.name.clone(), Kept { process, stop, task });
+        let mut keeper = JoinSet::new();
+        keeper.spawn(keep(process.clone(), after, layout.clone(), stop.clone()));
+        kept.insert(process.name.clone(), Kept { process, stop, keeper });
     }
 }
 
@@ -147,9 +149,12 @@ async fn restart_after_panic<F>(name: &str, pause: Duration, mut task: impl FnMu
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    while let Err(error) = tokio::spawn(task()).await {
-        tracing::error!(name, %error, "the loop of a process panicked; restarting it");
+    let mut running = JoinSet::new();
+    running.spawn(task());
+    while let Some(Err(error)) = running.join_next().await {
+        tracing::error!(name, %error, "the keeper of a process failed; a new one takes over");
         tokio::time::sleep(pause).await;
+        running.spawn(task());
     }
 }
 
@@ -164,7 +169,7 @@ async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
             kept.stop.cancel();
         }
         for kept in &mut go {
-            let _ = (&mut kept.task).await;
+            kept.keeper.join_next().await;
             let _ = std::fs::remove_file(layout.record(&kept.process.name));
         }
     }

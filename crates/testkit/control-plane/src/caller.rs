@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -78,7 +79,9 @@ impl Caller {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
         let stream = self.connect().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(connection.with_upgrades());
+        // Ends with this exchange.
+        let mut driver = JoinSet::new();
+        driver.spawn(connection.with_upgrades());
         let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
         // The body of an upgraded connection does not end.
@@ -87,7 +90,6 @@ impl Caller {
         } else {
             body.collect().await?.to_bytes()
         };
-        driver.abort();
         Ok(Reply { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 

@@ -4,7 +4,7 @@ use crate::Caller;
 use crate::certificates::Certificates;
 use anyhow::{Context, ensure};
 use apiserver_server::ServerOptions;
-use base_task::CancellationToken;
+use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientTls, client_config};
 use clap::Parser;
 use serde_json::json;
@@ -33,12 +33,12 @@ pub struct ControlPlane {
     certificates: Certificates,
     api: SocketAddr,
     store: SocketAddr,
-    stop: CancellationToken,
+    tasks: Tasks,
 }
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.tasks.shutdown().cancel();
     }
 }
 
@@ -69,11 +69,12 @@ impl ControlPlane {
     pub async fn try_start(options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ironclad-control-plane.").tempdir()?;
         let certificates = Certificates::create(&folder.path().join("pki"), &options.nodes)?;
-        let stop = CancellationToken::new();
-        let guard = stop.clone().drop_guard();
-        let store = start_store(folder.path(), &certificates, &options.store, &stop).await?;
-        let api = start_api_server(folder.path(), &certificates, store, &options.api_server, &stop).await?;
-        let plane = Self { folder, certificates, api, store, stop: guard.disarm() };
+        let tasks = Tasks::new(CancellationToken::new());
+        let guard = tasks.shutdown().clone().drop_guard();
+        let store = start_store(folder.path(), &certificates, &options.store, &tasks).await?;
+        let api = start_api_server(folder.path(), &certificates, store, &options.api_server, &tasks).await?;
+        guard.disarm();
+        let plane = Self { folder, certificates, api, store, tasks };
         plane.wait_until_ready().await?;
         plane.bind_kubelet_client().await?;
         Ok(plane)
@@ -201,7 +202,8 @@ impl ControlPlane {
             Ok(options) => options,
             Err(error) => panic!("flags of the controller manager: {error}"),
         };
-        spawn("kube-controller-manager", controllers_manager::run(options, self.stop.clone()));
+        let stop = self.tasks.shutdown().clone();
+        spawn(&self.tasks, "kube-controller-manager", controllers_manager::run(options, stop));
     }
 
     /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
@@ -236,8 +238,8 @@ impl ControlPlane {
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
         let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
         let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
-        let stop = self.stop.clone();
-        spawn("kubelet", async move {
+        let stop = self.tasks.shutdown().clone();
+        spawn(&self.tasks, "kubelet", async move {
             let endpoint = runtime.endpoint().to_owned();
             node_kubelet::run(settings, &endpoint, stop).await
         });
@@ -278,7 +280,7 @@ async fn start_store(
     folder: &Path,
     certificates: &Certificates,
     extra: &[String],
-    stop: &CancellationToken,
+    tasks: &Tasks,
 ) -> anyhow::Result<SocketAddr> {
     let port_file = folder.join("store.port");
     let pki = &certificates.pki;
@@ -300,7 +302,7 @@ async fn start_store(
         "--peer-client-cert-auth=true".to_owned(),
     ];
     let flags = kv_service::Flags::try_parse_from(command_line("kvstore", &defaults, extra))?;
-    spawn("kvstore", kv_service::run(flags, stop.clone()));
+    spawn(tasks, "kvstore", kv_service::run(flags, tasks.shutdown().clone()));
     let port = read_port(&port_file).await.context("the store")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
@@ -310,7 +312,7 @@ async fn start_api_server(
     certificates: &Certificates,
     store: SocketAddr,
     extra: &[String],
-    stop: &CancellationToken,
+    tasks: &Tasks,
 ) -> anyhow::Result<SocketAddr> {
     let port_file = folder.join("apiserver.port");
     let pki = &certificates.pki;
@@ -341,7 +343,7 @@ async fn start_api_server(
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
     ]);
     let options = ServerOptions::try_parse_from(command_line("kube-apiserver", &defaults, extra))?;
-    spawn("kube-apiserver", apiserver_server::run(options, stop.clone()));
+    spawn(tasks, "kube-apiserver", apiserver_server::run(options, tasks.shutdown().clone()));
     let port = read_port(&port_file).await.context("the API server")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
@@ -354,10 +356,9 @@ fn command_line(program: &str, defaults: &[String], extra: &[String]) -> Vec<Str
     std::iter::once(program.to_owned()).chain(kept).chain(extra.iter().cloned()).collect()
 }
 
-/// Runs a component in the background. Its error is printed, and the wait for its readiness then
-/// fails.
-fn spawn(name: &'static str, component: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
-    tokio::spawn(async move {
+/// Runs a component in the background; its error is printed, and the wait for its readiness then fails.
+fn spawn(tasks: &Tasks, name: &'static str, component: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+    tasks.spawn_isolated(name, async move {
         if let Err(error) = component.await {
             eprintln!("{name}: {error:#}");
         }

@@ -1,7 +1,7 @@
 //! The kubelet on the simulated runtime: its handling of pods, as seen from the API server and from
 //! the node.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use base_task::CancellationToken;
 use clap::Parser;

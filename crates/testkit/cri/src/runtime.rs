@@ -176,9 +176,10 @@ impl RuntimeService for Runtime {
         log(Path::new(&path), &format!("simulated container {name} started"));
         if let Some((after, code)) = behaviour.exits {
             let state = self.0.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(after).await;
-                state.end(&id, code, if code == 0 { "Completed" } else { "Error" });
+            self.0.tasks.spawn_isolated("simulated container", async move {
+                if state.tasks.shutdown().run_until_cancelled(tokio::time::sleep(after)).await.is_some() {
+                    state.end(&id, code, if code == 0 { "Completed" } else { "Error" });
+                }
             });
         }
         Ok(Response::new(StartContainerResponse {}))

@@ -4,12 +4,13 @@ use crate::images::Images;
 use crate::runtime::Runtime;
 use crate::state::State;
 use anyhow::Context;
+use base_task::{CancellationToken, Tasks};
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
 use std::path::Path;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 /// A running fake runtime; dropping it stops it.
 #[derive(Debug)]
@@ -30,12 +31,13 @@ impl FakeRuntime {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
-        let state = State::new();
+        let tasks = Tasks::new(stop.clone());
+        let state = State::new(tasks.clone());
         let server = tonic::transport::Server::builder()
             .add_service(RuntimeServiceServer::new(Runtime(state)))
             .add_service(ImageServiceServer::new(Images))
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
-        tokio::spawn(async move {
+        tasks.spawn_critical("simulated runtime", async move {
             if let Err(e) = server.await {
                 tracing::error!(error = %e, "the simulated runtime ended");
             }

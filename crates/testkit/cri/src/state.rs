@@ -1,5 +1,6 @@
 //! Simulated sandboxes and containers.
 
+use base_task::Tasks;
 use parking_lot::Mutex;
 use proto_cri::v1::{
     ContainerConfig, ContainerEventResponse, ContainerEventType, ContainerState, ContainerStatus, PodSandboxConfig,
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) things: Mutex<Things>,
     pub(crate) events: broadcast::Sender<ContainerEventResponse>,
     serial: AtomicU64,
+    /// Ends the containers that exit by themselves.
+    pub(crate) tasks: Tasks,
 }
 
 pub(crate) fn now() -> i64 {
@@ -41,9 +44,9 @@ pub(crate) fn now() -> i64 {
 }
 
 impl State {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
         let (events, _) = broadcast::channel(1024);
-        Arc::new(State { things: Mutex::default(), events, serial: AtomicU64::new(1) })
+        Arc::new(State { things: Mutex::default(), events, serial: AtomicU64::new(1), tasks })
     }
 
     /// Returns an ID in the form of a real one, which is not reused after a restart.

@@ -2,6 +2,9 @@
 
 use super::{kv, session};
 use crate::core::Core;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, try_unfold};
+use kv_machine::Caller;
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
@@ -11,7 +14,7 @@ use proto_etcd::v3electionpb::{
     ResignRequest, ResignResponse,
 };
 use std::sync::Arc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Election service.
@@ -27,6 +30,34 @@ fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
         target_union: Some(TargetUnion::CreateRevision(leader.rev)),
     };
     TxnRequest { compare: vec![still], success: vec![RequestOp { request: Some(op) }], failure: Vec::new() }
+}
+
+/// One caller of `Observe`; the response's body drives it.
+struct Observer {
+    core: Arc<Core>,
+    caller: Caller,
+    name: Bytes,
+    revisions: watch::Receiver<i64>,
+    /// Key and revision of the leader that was sent last.
+    seen: Option<(Bytes, i64)>,
+}
+
+impl Observer {
+    /// Waits for a leader other than the last one; None when the member stops.
+    async fn next_leader(&mut self) -> Result<Option<LeaderResponse>, Status> {
+        loop {
+            tokio::select! {
+                changed = self.revisions.changed() => if changed.is_err() { return Ok(None) },
+                () = self.core.shutdown.cancelled() => return Ok(None),
+            }
+            let leader = session::first(&self.core, &self.caller, &self.name).await?;
+            let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
+            if leader.is_some() && seen != self.seen {
+                self.seen = seen;
+                return Ok(Some(LeaderResponse { header: self.core.header(), kv: leader }));
+            }
+        }
+    }
 }
 
 fn missing() -> Status {
@@ -65,38 +96,20 @@ impl election_server::Election for Election {
         Ok(Response::new(LeaderResponse { header: self.0.header(), kv }))
     }
 
-    type ObserveStream = ReceiverStream<Result<LeaderResponse, Status>>;
+    type ObserveStream = BoxStream<'static, Result<LeaderResponse, Status>>;
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
-        let core = self.0.clone();
-        let (sender, receiver) = tokio::sync::mpsc::channel(4);
-        tokio::spawn(async move {
-            let mut revisions = core.store().revisions();
-            let mut told = None;
-            loop {
-                revisions.borrow_and_update();
-                let leader = match session::first(&core, &caller, &name).await {
-                    Ok(leader) => leader,
-                    Err(status) => return drop(sender.send(Err(status)).await),
-                };
-                let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
-                if leader.is_some() && seen != told {
-                    told = seen;
-                    let answer = LeaderResponse { header: core.header(), kv: leader };
-                    if sender.send(Ok(answer)).await.is_err() {
-                        return;
-                    }
-                }
-                tokio::select! {
-                    changed = revisions.changed() => if changed.is_err() { return },
-                    () = sender.closed() => return,
-                    () = core.shutdown.cancelled() => return,
-                }
-            }
+        let mut revisions = self.0.store().revisions();
+        // The present leader is the first message.
+        revisions.mark_changed();
+        let observer = Observer { core: self.0.clone(), caller, name, revisions, seen: None };
+        let leaders = try_unfold(observer, |mut observer| async move {
+            let next = observer.next_leader().await?;
+            Ok(next.map(|leader| (leader, observer)))
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(Response::new(leaders.boxed()))
     }
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {

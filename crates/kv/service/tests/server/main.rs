@@ -1,5 +1,5 @@
-//! Runs whole members, started like the program, and tests them as a client.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+//! Whole members, started as the program starts them, and what clients see of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::disallowed_methods)]
 
 mod flags;
 mod golden;
