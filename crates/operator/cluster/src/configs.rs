@@ -130,6 +130,7 @@ pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
             "x509": { "clientCAFile": pki.join("ca.crt") },
         },
         "authorization": { "mode": "Webhook" },
+        "seccompDefault": true,
         "cgroupDriver": "cgroupfs",
         "clusterDomain": settings.domain,
         "clusterDNS": [settings.dns_service_address()],

@@ -92,3 +92,16 @@ fn dns_server_gives_up_root_where_pods_reach_it() {
     let simulated = plan(&settings(Runtime::Simulated), &Layout::new(Path::new("/data"), false));
     assert!(simulated.processes.iter().flat_map(|p| &p.argv).all(|argument| !argument.starts_with("--user=")));
 }
+
+/// Without it containers that name no profile may make every system call.
+#[test]
+fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
+    for runtime in [Runtime::Own, Runtime::Simulated] {
+        let (settings, layout) = (settings(runtime), Layout::new(Path::new("/data"), false));
+        let config = format!("--config={}", layout.config("kubelet.yaml").display());
+        let kubelet = plan(&settings, &layout).processes.into_iter().find(|process| process.name == "kubelet");
+        assert!(kubelet.is_some_and(|kubelet| kubelet.argv.contains(&config)), "{config}");
+        let file: serde_json::Value = serde_json::from_str(&crate::configs::kubelet(&settings, &layout)).unwrap();
+        assert_eq!(file["seccompDefault"], true);
+    }
+}
