@@ -2,12 +2,14 @@
 //!
 //! Exit codes: 0 success, 1 failure (one sentence on standard error), 2 wrong usage.
 
+mod fields;
 mod flags;
 mod run;
 mod sentence;
 mod upstream;
 
 pub use base_task::CancellationToken;
+pub use fields::{FalseMeans, JudgedFields, judge_fields};
 pub use flags::{Accepted, accept_upstream_flags};
 pub use run::{parse, run};
 pub use sentence::nearest;

@@ -1,10 +1,9 @@
 //! `KubeProxyConfiguration`. Fields that are not implemented are checked by [`UPSTREAM_FIELDS`]; unknown ones are
 //! rejected.
 
-mod fields;
-
 use std::path::{Path, PathBuf};
 
+use base_cli::{FalseMeans, judge_fields};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -96,8 +95,8 @@ impl Configuration {
     fn parse(path: &Path, text: &str) -> Result<(Self, Vec<String>), Error> {
         let invalid = |cause| Error::Parse { path: path.to_owned(), cause };
         let mut tree: Value = serde_yaml::from_str(text).map_err(invalid)?;
-        let judged = fields::judge(&mut tree, UPSTREAM_FIELDS);
-        // Parsed from text, not from the tree: only the text parser names the field of an invalid value.
+        let judged = judge_fields(&mut tree, UPSTREAM_FIELDS, FalseMeans::Unset);
+        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
         let supported = serde_yaml::to_string(&tree).map_err(invalid)?;
         let configuration: Self = serde_yaml::from_str(&supported).map_err(invalid)?;
         configuration.check()?;

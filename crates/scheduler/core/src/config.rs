@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base_cli::{FalseMeans, judge_fields};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::fields;
 use crate::queue::Waits;
 use crate::unsupported::UPSTREAM_FIELDS;
 
@@ -138,7 +138,7 @@ impl Configuration {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut tree: Value = serde_yaml::from_str(text)?;
-        let judged = fields::judge_fields(&mut tree, UPSTREAM_FIELDS);
+        let judged = judge_fields(&mut tree, UPSTREAM_FIELDS, FalseMeans::Unset);
         judged.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         if !judged.refusals.is_empty() {
             bail!("{}", judged.refusals.join("; "));

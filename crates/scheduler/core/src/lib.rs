@@ -8,7 +8,6 @@ mod binding;
 pub mod cache;
 mod cluster;
 mod config;
-mod fields;
 mod flags;
 mod handlers;
 mod health;

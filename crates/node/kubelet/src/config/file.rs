@@ -5,7 +5,7 @@
 
 use super::unsupported::UPSTREAM_FIELDS;
 use anyhow::Context;
-use base_cli::{Unsupported, Verdict};
+use base_cli::{FalseMeans, judge_fields};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -185,8 +185,18 @@ fn check(value: &Value) -> anyhow::Result<()> {
     if kind != ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration") {
         anyhow::bail!("apiVersion and kind are {kind:?}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration");
     }
+    let mut rest = value.clone();
+    let judged = judge_fields(&mut rest, UPSTREAM_FIELDS, FalseMeans::Set);
+    for warning in judged.warnings {
+        tracing::warn!("configuration field {warning}");
+    }
+    if !judged.refusals.is_empty() {
+        anyhow::bail!("field {}", judged.refusals.join("; field "));
+    }
     let honoured = honoured_fields();
-    for (name, value) in map.iter().filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str())) {
+    for (name, value) in
+        rest.as_object().into_iter().flatten().filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str()))
+    {
         check_field(name, value, &honoured)?;
     }
     Ok(())
@@ -195,9 +205,6 @@ fn check(value: &Value) -> anyhow::Result<()> {
 fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result<()> {
     if honoured.iter().any(|name| name == path) {
         return Ok(());
-    }
-    if let Some(row) = UPSTREAM_FIELDS.iter().find(|row| row.name == path) {
-        return judge(row, value);
     }
     let within = format!("{path}.");
     let all = || UPSTREAM_FIELDS.iter().map(|row| row.name).chain(honoured.iter().map(String::as_str));
@@ -209,32 +216,5 @@ fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result
         Value::Object(map) => map.iter().try_for_each(|(name, value)| check_field(&join(path, name), value, honoured)),
         Value::Null => Ok(()),
         _ => anyhow::bail!("{path} must be an object"),
-    }
-}
-
-/// Checks an unsupported field. Upstream's tools write an empty value or zero for "not set", so these pass.
-fn judge(row: &Unsupported, value: &Value) -> anyhow::Result<()> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let empty = value.as_object().is_some_and(|map| map.values().all(is_unset)) || is_unset(value);
-    match row.judge(row.name, &text) {
-        _ if empty => {}
-        Verdict::Pass => {}
-        Verdict::Warn(warning) => tracing::warn!("configuration field {warning}"),
-        Verdict::Stop(why) => anyhow::bail!("field {why}"),
-    }
-    Ok(())
-}
-
-fn is_unset(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => matches!(text.as_str(), "" | "0" | "0s"),
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.values().all(is_unset),
-        Value::Bool(_) => false,
     }
 }
