@@ -9,13 +9,16 @@ mod followed;
 mod offer;
 mod pem;
 mod server;
+pub mod testing;
 
 pub use client::{ClientTls, client_config};
 pub use followed::Followed;
 pub use offer::Offer;
 pub use pem::{TlsError, certificates, private_key, read, roots};
 pub use rustls;
-pub use server::{ClientAuth, ClientCa, ServerTls, server_config, server_config_of, server_config_with};
+pub use server::{
+    ClientAuth, ClientCa, ServerTls, self_signed_config, server_config, server_config_of, server_config_with,
+};
 
 use std::sync::Arc;
 

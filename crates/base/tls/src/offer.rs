@@ -26,8 +26,8 @@ const NEVER_OFFERED: [&str; 16] = [
 
 static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-/// TLS versions and cipher suites of a server.
-#[derive(Clone, Debug)]
+/// Versions and suites of a server.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     pub(crate) versions: &'static [&'static SupportedProtocolVersion],
     pub(crate) suites: Vec<SupportedCipherSuite>,
@@ -52,6 +52,8 @@ impl Offer {
             other => return Err(TlsError::Refused(format!("{other:?} is not VersionTLS12 or VersionTLS13"))),
         };
         let mut offer = Offer { versions, ..Offer::default() };
+        // An empty value of a flag is a list with one empty name.
+        let suites: Vec<&String> = suites.iter().filter(|name| !name.is_empty()).collect();
         if !suites.is_empty() {
             let unknown = suites.iter().find(|name| !is_known(&offer, name));
             if let Some(name) = unknown {
@@ -100,8 +102,9 @@ mod tests {
         let (new, old) =
             offer.suites.iter().partition::<Vec<&SupportedCipherSuite>, _>(|suite| suite.tls13().is_some());
         assert_eq!((new.len(), old.len()), (3, 2), "{offer:?}");
-        let unlisted = Offer::from_names("", &[]).unwrap();
-        assert_eq!(unlisted.suites.len(), Offer::default().suites.len());
+        for unlisted in [&[][..], &[""]] {
+            assert_eq!(Offer::from_names("", &names(unlisted)).unwrap(), Offer::default());
+        }
     }
 
     #[test]

@@ -4,12 +4,13 @@ use crate::followed::Followed;
 use crate::offer::Offer;
 use crate::pem::{self, TlsError};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+    ConfigBuilder, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion, WantsVerifier,
 };
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -66,9 +67,40 @@ pub fn server_config_of(
 /// # Errors
 /// As for `server_config`.
 pub fn server_config_with(tls: &ServerTls, offer: &Offer) -> Result<Arc<ServerConfig>, TlsError> {
-    let mut provider = (*crate::provider()).clone();
-    provider.cipher_suites.clone_from(&offer.suites);
-    build(tls, offer.versions, Arc::new(provider))
+    build(tls, offer.versions, Arc::new(provider_of(offer)))
+}
+
+/// Returns a configuration with a self-signed certificate for `names`, which is kept in memory only. No certificate of
+/// clients is asked for.
+///
+/// # Errors
+/// A name that can't be in a certificate.
+pub fn self_signed_config(
+    names: Vec<String>,
+    alpn: Vec<Vec<u8>>,
+    offer: &Offer,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let made = rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::Refused(e.to_string()))?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let mut config = start(offer.versions, Arc::new(provider_of(offer)))?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .map_err(|e| TlsError::Refused(e.to_string()))?;
+    config.alpn_protocols = alpn;
+    Ok(Arc::new(config))
+}
+
+fn provider_of(offer: &Offer) -> CryptoProvider {
+    CryptoProvider { cipher_suites: offer.suites.clone(), ..(*crate::provider()).clone() }
+}
+
+fn start(
+    versions: &[&'static SupportedProtocolVersion],
+    provider: Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
+    ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|e| TlsError::Refused(e.to_string()))
 }
 
 fn build(
@@ -76,9 +108,7 @@ fn build(
     versions: &[&'static SupportedProtocolVersion],
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let builder = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions)
-        .map_err(|e| TlsError::Refused(e.to_string()))?;
+    let builder = start(versions, provider)?;
     let builder = match &tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
         ClientAuth::Request => builder.with_client_cert_verifier(Arc::new(Possession(crate::provider()))),

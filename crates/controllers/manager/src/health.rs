@@ -12,7 +12,7 @@ use base_serve::Options as ServeOptions;
 use base_task::Tasks;
 use base_telemetry::Metrics;
 use base_tls::rustls::ServerConfig;
-use base_tls::{ClientAuth, ServerTls};
+use base_tls::{ClientAuth, Offer, ServerTls};
 use bytes::Bytes;
 use client::Client;
 use http::{Request, Response, StatusCode, header};
@@ -82,26 +82,56 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
 }
 
 fn tls(options: &Options) -> anyhow::Result<Arc<ServerConfig>> {
+    let offer = Offer::from_names(&options.tls_min_version, &options.tls_cipher_suites)?;
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) {
         let files =
             ServerTls { certificate: certificate.clone(), key: key.clone(), client_auth: ClientAuth::None, alpn };
-        return Ok(base_tls::server_config(&files)?);
+        return Ok(base_tls::server_config_with(&files, &offer)?);
     }
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    let key = made.signing_key.serialize_der();
-    let key = base_tls::rustls::pki_types::PrivatePkcs8KeyDer::from(key);
-    let mut config = ServerConfig::builder_with_provider(base_tls::provider())
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key.into())?;
-    config.alpn_protocols = alpn;
-    Ok(Arc::new(config))
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    Ok(base_tls::self_signed_config(names, alpn, &offer)?)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use base_task::CancellationToken;
+    use base_tls::rustls::CipherSuite;
+    use base_tls::rustls::version::{TLS12, TLS13};
+    use base_tls::testing::negotiate;
+    use clap::Parser;
+
+    /// Serves with these flags and returns the address.
+    async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("port");
+        let own = ["x", "--bind-address=127.0.0.1", "--secure-port=0", "--port-file"].map(std::ffi::OsString::from);
+        let words = own.into_iter().chain([file.clone().into()]).chain(flags.iter().map(std::ffi::OsString::from));
+        let options = Options::try_parse_from(words)?;
+        let client = Client::new(client::Config::builder("http://127.0.0.1:1"));
+        serve(&options, &client, tasks, Metrics::new()).await?;
+        Ok(SocketAddr::new(options.bind_address, std::fs::read_to_string(file)?.trim().parse()?))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn versions_and_suites_of_the_flags_are_offered_and_no_others() {
+        const AES_128: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+        const AES_256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+        let tasks = Tasks::new(CancellationToken::new());
+        let shake = async |address, version, suite| {
+            tokio::task::spawn_blocking(move || negotiate(address, version, suite)).await.unwrap()
+        };
+        let newest = start(&["--tls-min-version=VersionTLS13"], &tasks).await.unwrap();
+        assert!(shake(newest, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256).await.is_ok());
+        assert!(shake(newest, &TLS12, AES_128).await.is_err());
+        let flag = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
+        let listed = start(&[flag], &tasks).await.unwrap();
+        assert!(shake(listed, &TLS12, AES_256).await.is_ok());
+        assert!(shake(listed, &TLS12, AES_128).await.is_err());
+        assert!(start(&["--tls-cipher-suites=TLS_NULL"], &tasks).await.is_err());
+    }
 
     #[test]
     fn only_listed_paths_are_open() {

@@ -141,6 +141,12 @@ pub struct Options {
     /// Key of the serving certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// Oldest version of TLS to offer: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    pub tls_min_version: String,
+    /// Cipher suites to offer for TLS 1.2, by Go's names
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
     #[command(flatten)]
     workers: Workers,
     /// Logging
@@ -432,8 +438,6 @@ mod tests {
     #[test]
     fn security_settings_that_are_not_implemented_stop_the_start() {
         for flag in [
-            "--tls-min-version=VersionTLS13",
-            "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
             "--tls-curve-preferences=29",
             "--disable-http2-serving",
             "--legacy-service-account-token-clean-up-period=24h",

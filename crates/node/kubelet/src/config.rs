@@ -12,7 +12,9 @@ pub use file::{Configuration, honoured_fields, read};
 pub use flags::Flags;
 pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS};
 
+use anyhow::Context;
 use api_meta::Quantity;
+use base_tls::Offer;
 use k8s_openapi::api::core::v1::Taint;
 use node_server::AnswersKept;
 use node_volumes::Mounter;
@@ -58,9 +60,9 @@ pub struct Settings {
     pub port_file: Option<PathBuf>,
     /// Certificate and key of the HTTPS server; None uses a self-signed certificate.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// The server accepts TLS 1.3 only.
-    pub tls13_only: bool,
-    /// Serve exec, attach, port-forward, run and logs.
+    /// Versions of TLS and cipher suites of the HTTPS server.
+    pub offer: Offer,
+    /// Streams and logs are served.
     pub debugging: bool,
     /// Lifetime of cached TokenReview and SubjectAccessReview results.
     pub kept: AnswersKept,
@@ -150,7 +152,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         port_file: flags.port_file.clone(),
         tls: given(&flags.tls_cert_file, &file.tls_cert_file)
             .zip(given(&flags.tls_private_key_file, &file.tls_private_key_file)),
-        tls13_only: tls13_only(given(&flags.tls_min_version, &file.tls_min_version).as_deref())?,
+        offer: offer(flags, &file)?,
         debugging: flags.enable_debugging_handlers.or(file.enable_debugging_handlers).unwrap_or(true),
         kept: kept(flags, &file)?,
         client_ca: given(&flags.client_ca_file, &file.authentication.x509.client_ca_file),
@@ -221,13 +223,12 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses `tlsMinVersion`. Versions older than 1.2 are never offered, so requesting them has no effect.
-fn tls13_only(version: Option<&str>) -> anyhow::Result<bool> {
-    match version {
-        None | Some("VersionTLS10" | "VersionTLS11" | "VersionTLS12") => Ok(false),
-        Some("VersionTLS13") => Ok(true),
-        Some(other) => anyhow::bail!("tlsMinVersion {other:?} is not known; VersionTLS12 and VersionTLS13 are"),
-    }
+/// Returns what the HTTPS server offers.
+fn offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
+    let version = given(&flags.tls_min_version, &file.tls_min_version).unwrap_or_default();
+    let suites = flags.tls_cipher_suites.as_ref().or(file.tls_cipher_suites.as_ref());
+    let suites = suites.map(Vec::as_slice).unwrap_or_default();
+    Offer::from_names(&version, suites).context("tlsMinVersion, tlsCipherSuites")
 }
 
 fn kept(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswersKept> {

@@ -23,9 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
-const TLS13: &[&base_tls::rustls::SupportedProtocolVersion] = &[&base_tls::rustls::version::TLS13];
-
-/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, its server's socket).
+/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its server listens).
 ///
 /// # Errors
 /// The reason why the kubelet can't start, in one sentence with its remedy.
@@ -165,8 +163,7 @@ fn serve(
     };
     let access = Access::new(options, node.client.clone()).context("client CA")?;
     let server = Server::new(access, Arc::new(Serving::new(node.clone())), node.tasks.clone(), node.settings.debugging);
-    let versions = if node.settings.tls13_only { TLS13 } else { base_tls::rustls::DEFAULT_VERSIONS };
-    let tls = base_tls::server_config_of(&tls, versions).context("server certificate")?;
+    let tls = base_tls::server_config_with(&tls, &node.settings.offer).context("server certificate")?;
     let options =
         base_serve::Options { tls: Some(tls), drain: Duration::from_secs(1), ..base_serve::Options::default() };
     let shutdown = node.tasks.shutdown().clone();

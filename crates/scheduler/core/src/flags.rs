@@ -61,9 +61,12 @@ pub struct Flags {
     /// Key of the serving certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Minimum version of TLS
-    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", value_parser = ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"])]
+    /// Oldest version of TLS to offer: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION", default_value = "")]
     pub tls_min_version: String,
+    /// Cipher suites to offer for TLS 1.2, by Go's names
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
     /// Serve HTTP/1.1 only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub disable_http2_serving: bool,
@@ -130,8 +133,7 @@ mod tests {
 
     #[test]
     fn settings_that_would_weaken_or_redirect_are_refused() {
-        for flag in ["--master=https://other:6443", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256", "--write-config-to=x"]
-        {
+        for flag in ["--master=https://other:6443", "--tls-curve-preferences=29", "--write-config-to=x"] {
             let accepted = base_cli::accept_upstream_flags([OsString::from(flag)].into_iter(), UPSTREAM_FLAGS);
             assert_eq!(accepted.refusals.len(), 1, "{flag}");
         }

@@ -51,7 +51,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("requestheader-uid-headers", NO_PROXY),
     Unsupported::no_effect("requestheader-username-headers", NO_PROXY),
     Unsupported::no_effect("show-hidden-metrics-for-version", "no metric is hidden"),
-    Unsupported::refused("tls-cipher-suites", &[""], "the cipher suites of the TLS library are offered, all of them"),
     Unsupported::refused(
         "tls-curve-preferences",
         &[""],

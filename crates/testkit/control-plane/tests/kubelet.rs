@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use base_task::CancellationToken;
+use base_tls::rustls::version::{TLS12, TLS13};
+use base_tls::rustls::{CipherSuite, SupportedProtocolVersion};
 use clap::Parser;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testkit_control_plane::{Caller, ControlPlane, Options};
@@ -198,6 +201,7 @@ impl Node {
             "--healthz-port=0".to_owned(),
             format!("--hostname-override={NODE}"),
             format!("--root-dir={}", folder.path().display()),
+            format!("--port-file={}", folder.path().join("port").display()),
             format!("--pod-manifest-path={}", folder.path().join("manifests").display()),
         ];
         let flags = node_kubelet::Flags::try_parse_from(words.iter().chain(flags)).unwrap();
@@ -212,6 +216,14 @@ impl Node {
         Node { folder, stop }
     }
 
+    /// Waits for the server's port.
+    async fn address(&self) -> SocketAddr {
+        let file = self.folder.path().join("port");
+        wait_for("the server", || async { file.exists() }).await;
+        let port = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
     fn write(&self, manifest: &Value) {
         let path = self.folder.path().join("manifests/web.yaml");
         std::fs::write(path, manifest.to_string()).unwrap();
@@ -222,6 +234,26 @@ impl Node {
         let pods = std::fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
         pods.map(|pod| pod.path().join("c/0.log")).filter(|log| log.exists()).collect()
     }
+}
+
+/// A client's handshake with this version and suite.
+async fn negotiate(address: SocketAddr, version: &'static SupportedProtocolVersion, suite: CipherSuite) -> bool {
+    let handshake = move || base_tls::testing::negotiate(address, version, suite).is_ok();
+    tokio::task::spawn_blocking(handshake).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_offers_the_versions_and_suites_of_its_settings_and_no_others() {
+    const AES_128: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    const AES_256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    let listed = Node::start(&["--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384".to_owned()]).await;
+    let address = listed.address().await;
+    assert!(negotiate(address, &TLS12, AES_256).await);
+    assert!(!negotiate(address, &TLS12, AES_128).await);
+    let newest = Node::start(&["--tls-min-version=VersionTLS13".to_owned()]).await;
+    let address = newest.address().await;
+    assert!(negotiate(address, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256).await);
+    assert!(!negotiate(address, &TLS12, AES_256).await);
 }
 
 fn manifest(image: &str) -> Value {

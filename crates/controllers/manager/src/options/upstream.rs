@@ -137,13 +137,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("route-reconciliation-period", CLOUD),
     Unsupported::no_effect("secondary-node-eviction-rate", EVICTION),
     Unsupported::no_effect("show-hidden-metrics-for-version", LABELS),
-    Unsupported::refused("tls-cipher-suites", &[""], "the suites are those of TLS 1.3 and the AEAD suites of TLS 1.2"),
     Unsupported::refused("tls-curve-preferences", &[""], "the curves are X25519, P-256 and P-384"),
-    Unsupported::refused(
-        "tls-min-version",
-        &["VersionTLS12", "", "VersionTLS10", "VersionTLS11"],
-        "TLS 1.2 and 1.3 are offered",
-    ),
     Unsupported::no_effect("tls-sni-cert-key", "one certificate is served under every name"),
     Unsupported::no_effect("unhealthy-zone-threshold", EVICTION),
     Unsupported::no_effect("vmodule", LOGS),

@@ -34,6 +34,7 @@ pub struct Configuration {
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
     pub tls_min_version: Option<String>,
+    pub tls_cipher_suites: Option<Vec<String>>,
     pub enable_debugging_handlers: Option<bool>,
     pub protect_kernel_defaults: Option<bool>,
     pub fail_swap_on: Option<bool>,

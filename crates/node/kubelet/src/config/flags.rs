@@ -112,7 +112,10 @@ pub struct Flags {
     /// Minimum TLS version of the server: VersionTLS12 or VersionTLS13
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<String>,
-    /// Serve exec, attach, port-forward, run and logs
+    /// Cipher suites that the server offers for TLS 1.2, by Go's names
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub tls_cipher_suites: Option<Vec<String>>,
+    /// Whether exec, attach, port-forward, run and logs are served
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_debugging_handlers: Option<bool>,
     /// Fail to start if kernel settings differ from those of Kubernetes

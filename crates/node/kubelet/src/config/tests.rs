@@ -148,8 +148,9 @@ fn kops_starts() {
 #[test]
 fn fields_that_protect_the_node_are_honoured_or_refused() {
     for text in [
-        "tlsCipherSuites: [TLS_AES_128_GCM_SHA256]",
+        "tlsCipherSuites: [TLS_NULL]",
         "tlsMinVersion: VersionTLS14",
+        "tlsMinVersion: VersionTLS10",
         "serverTLSBootstrap: true",
         "memorySwap: {swapBehavior: LimitedSwap}",
         "imagePullCredentialsVerificationPolicy: AlwaysVerify",
@@ -171,7 +172,12 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
          serverTLSBootstrap: false\nmemorySwap: {swapBehavior: NoSwap}",
     )
     .unwrap();
-    assert!(settings.tls13_only && settings.seccomp_default && !settings.debugging);
+    assert_eq!(settings.offer, Offer::from_names("VersionTLS13", &[]).unwrap());
+    assert!(settings.seccomp_default && !settings.debugging);
+    let suites = "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]";
+    let listed = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
+    assert_eq!(start(&[], suites).unwrap().offer, Offer::from_names("", &listed).unwrap());
+    assert_eq!(start(&["--tls-cipher-suites="], suites).unwrap().offer, Offer::default(), "the flag wins");
     assert_eq!(settings.pod_pids, Some(4096));
     assert_eq!(start(&[], "podPidsLimit: -1").unwrap().pod_pids, None);
 }

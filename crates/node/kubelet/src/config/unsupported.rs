@@ -31,7 +31,6 @@ const ALLOCATABLE: &str = "reservations are kept back from scheduling but not en
 const ROTATION: &str =
     "the client certificate of the kubeconfig is not renewed by the kubelet: renew it before it expires";
 const SERVING: &str = "no serving certificate is requested from the cluster: give one with tlsCertFile";
-const TLS_SUITES: &str = "the cipher suites are rustls's secure ones and can't be chosen";
 const VOLUME_PLUGINS: &str = "flexVolume drivers are not supported";
 const IMAGE_SERVICE: &str = "images are handled by the container runtime's own endpoint, which would lack them";
 const QUOTA: &str = "CPU limits are always enforced, with a period of 100 ms";
@@ -143,7 +142,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("sync-frequency", LOOP),
     none("system-cgroups", SYSTEM_CGROUPS),
     none("system-reserved-cgroup", ALLOCATABLE),
-    refused("tls-cipher-suites", &[""], TLS_SUITES),
     none("topology-manager-policy", CPUS),
     none("topology-manager-policy-options", CPUS),
     none("topology-manager-scope", CPUS),
@@ -161,7 +159,6 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     refused("staticPodURL", &[], STATIC_URL),
     none("staticPodURLHeader", STATIC_URL),
     none("readOnlyPort", "no port without authentication is served"),
-    refused("tlsCipherSuites", &[], TLS_SUITES),
     refused("tlsCurvePreferences", &[], "the curves are rustls's secure ones and can't be chosen"),
     none("rotateCertificates", ROTATION),
     refused("serverTLSBootstrap", &["false"], SERVING),
