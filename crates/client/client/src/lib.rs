@@ -3,15 +3,17 @@
 //! All components outside the API server access the cluster only through this crate. It needs no
 //! private endpoint: any v1.36 API server is supported.
 //!
-//! - [`Client`] and [`Api`] send requests; [`Config`] contains address and credentials.
-//! - [`Informer`] keeps a [`Store`] equal to the cluster and calls handlers for changes.
-//! - [`WorkQueue`] holds keys to reconcile.
-//! - [`election`] and [`events`] implement leader election and the event recorder.
+//! - [`Client`] and [`Api`] send requests; [`Config`] says where to and as whom.
+//! - [`Informer`] keeps a [`Store`] equal to the cluster and tells handlers what changed.
+//! - [`WorkQueue`] turns changes into keys to reconcile.
+//! - [`DelegatedAccess`] checks the callers of a component's own server.
+//! - [`election`] and [`events`] are what every component needs besides.
 
 mod api;
 mod client;
 mod config;
 mod decode;
+mod delegated;
 pub mod election;
 mod error;
 pub mod events;
@@ -27,6 +29,7 @@ mod watch;
 pub use api::{Api, List};
 pub use client::{Body, Client, Request};
 pub use config::{Config, Identity, Source};
+pub use delegated::{AnswerLifetimes, DelegatedAccess};
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};

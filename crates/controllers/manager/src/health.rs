@@ -14,27 +14,26 @@ use base_telemetry::Metrics;
 use base_tls::rustls::ServerConfig;
 use base_tls::{ClientAuth, Offer, ServerTls};
 use bytes::Bytes;
-use client::Client;
+use client::DelegatedAccess;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 
-use crate::auth::Reviewer;
 use crate::options::Options;
 
 /// Serves in the background until the tasks' shutdown.
-pub async fn serve(options: &Options, client: &Client, tasks: &Tasks, metrics: Metrics) -> anyhow::Result<()> {
+pub async fn serve(options: &Options, access: DelegatedAccess, tasks: &Tasks, metrics: Metrics) -> anyhow::Result<()> {
     let listener = base_serve::bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &options.port_file {
         base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
-    let reviewer = Arc::new(Reviewer::new(client.clone()));
+    let access = Arc::new(access);
     let open: Arc<[String]> = options.authorization_always_allow_paths.clone().into();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (metrics, reviewer, open) = (metrics.clone(), reviewer.clone(), open.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &metrics, &reviewer, &open).await) }
+        let (metrics, access, open) = (metrics.clone(), access.clone(), open.clone());
+        async move { Ok::<_, Infallible>(answer(&request, &metrics, &access, &open).await) }
     });
     let serve_options = ServeOptions { tls: Some(tls(options)?), ..ServeOptions::default() };
     let shutdown = tasks.shutdown().clone();
@@ -46,7 +45,7 @@ pub async fn serve(options: &Options, client: &Client, tasks: &Tasks, metrics: M
 async fn answer(
     request: &Request<Incoming>,
     metrics: &Metrics,
-    reviewer: &Reviewer,
+    access: &DelegatedAccess,
     open: &[String],
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path();
@@ -58,7 +57,7 @@ async fn answer(
     if is_open(open, path) {
         return text(StatusCode::OK, &body);
     }
-    match reviewer.judge(request.headers(), path).await {
+    match access.check_path(request.headers(), path).await {
         StatusCode::OK => text(StatusCode::OK, &body),
         StatusCode::UNAUTHORIZED => text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         other => text(other, "Forbidden"),
@@ -102,6 +101,7 @@ mod tests {
     use base_tls::rustls::version::{TLS12, TLS13};
     use base_tls::testing::negotiate;
     use clap::Parser;
+    use client::AnswerLifetimes;
 
     /// Serves with these flags and returns the address.
     async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {
@@ -110,8 +110,9 @@ mod tests {
         let own = ["x", "--bind-address=127.0.0.1", "--secure-port=0", "--port-file"].map(std::ffi::OsString::from);
         let words = own.into_iter().chain([file.clone().into()]).chain(flags.iter().map(std::ffi::OsString::from));
         let options = Options::try_parse_from(words)?;
-        let client = Client::new(client::Config::builder("http://127.0.0.1:1"));
-        serve(&options, &client, tasks, Metrics::new()).await?;
+        let client = client::Client::new(client::Config::builder("http://127.0.0.1:1"));
+        let access = DelegatedAccess::new(client.clone(), client, AnswerLifetimes::default());
+        serve(&options, access, tasks, Metrics::new()).await?;
         Ok(SocketAddr::new(options.bind_address, std::fs::read_to_string(file)?.trim().parse()?))
     }
 

@@ -1,6 +1,5 @@
 //! kube-controller-manager as a library: flags, the table of controllers, leader election, health.
 
-mod auth;
 mod health;
 mod options;
 mod run;

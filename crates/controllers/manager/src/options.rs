@@ -30,7 +30,16 @@ pub struct Options {
     /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Controllers to run: '*' for the default ones, NAME to add, -NAME to leave out
+    /// How long the user of a token is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// How long a permission is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long a denial is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+    /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
     /// Let each controller write with its own service account

@@ -1,5 +1,6 @@
 //! Starts the controllers from flags.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use anyhow::Context;
 use base_task::{CancellationToken, TaskFailed, Tasks};
 use base_telemetry::Metrics;
 use client::election::{self, LeaderConfig};
-use client::{Client, Config};
+use client::{AnswerLifetimes, Client, Config, DelegatedAccess};
 use controllers_runtime::{Passes, Setup};
 
 use crate::health;
@@ -25,12 +26,11 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let rows = Arc::new(table::enabled(&options.controllers)?);
     options.node_ranges()?;
     let files = Arc::new(Files::read(&options)?);
-    let config = config(&options)?;
-    let client = Client::new(config);
+    let client = connect(options.kubeconfig.as_deref())?;
     let tasks = Tasks::new(shutdown.clone());
     let metrics = Metrics::new();
     let passes = Passes::new(&metrics);
-    health::serve(&options, &client, &tasks, metrics).await?;
+    health::serve(&options, access(&options, &client)?, &tasks, metrics).await?;
     let options = Arc::new(options);
     let failure = Arc::new(OnceLock::new());
     if options.leader_elect {
@@ -54,10 +54,25 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     failure.get().copied().map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn config(options: &Options) -> anyhow::Result<Config> {
-    let config = Config::from_kubeconfig_or_in_cluster(options.kubeconfig.as_deref())
+fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)
         .context("no API server to talk to: name one with --kubeconfig")?;
-    Ok(config.user_agent(concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"))))
+    Ok(Client::new(config.user_agent(concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION")))))
+}
+
+/// Returns the check of those who read metrics.
+fn access(options: &Options, client: &Client) -> anyhow::Result<DelegatedAccess> {
+    let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
+        Some(path) => connect(Some(path)),
+        None => Ok(client.clone()),
+    };
+    let lifetimes = AnswerLifetimes {
+        tokens: options.authentication_token_webhook_cache_ttl,
+        authorized: options.authorization_webhook_cache_authorized_ttl,
+        unauthorized: options.authorization_webhook_cache_unauthorized_ttl,
+    };
+    let authentication = connect(&options.authentication_kubeconfig)?;
+    Ok(DelegatedAccess::new(authentication, connect(&options.authorization_kubeconfig)?, lifetimes))
 }
 
 fn leader(options: &Options) -> LeaderConfig {

@@ -25,6 +25,15 @@ pub struct Flags {
     /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
+    /// How long the user of a token is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// How long a permission is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long a denial is cached
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Schedule only while holding the Lease
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,

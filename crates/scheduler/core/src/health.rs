@@ -10,21 +10,19 @@ use base_task::Tasks;
 use base_tls::rustls::ServerConfig;
 use base_tls::{ClientAuth, Offer, ServerTls};
 use bytes::Bytes;
-use client::Client;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use client::DelegatedAccess;
+use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
 use crate::flags::Flags;
 
 /// Content of the endpoints.
 pub(crate) struct Shown {
-    /// Client for TokenReviews and SubjectAccessReviews.
-    pub(crate) reviews: Client,
-    /// Renders the metrics.
+    /// Checks callers of paths that need rights.
+    pub(crate) access: DelegatedAccess,
+    /// Text of the metrics.
     pub(crate) metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Returns whether the informers have synced.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
@@ -53,7 +51,7 @@ pub(crate) async fn serve(flags: &Flags, shown: Shown, tasks: &Tasks) -> anyhow:
 async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     if !is_open(&shown.open, path) {
-        match judge(&shown.reviews, request.headers(), path).await {
+        match shown.access.check_path(request.headers(), path).await {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
             other => return text(other, "Forbidden"),
@@ -84,33 +82,6 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Returns OK, UNAUTHORIZED or FORBIDDEN for a GET of `path`.
-async fn judge(reviews: &Client, headers: &HeaderMap, path: &str) -> StatusCode {
-    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else { return StatusCode::UNAUTHORIZED };
-    let Some(spec) = bearer(reviews, token).await else { return StatusCode::UNAUTHORIZED };
-    let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
-    let spec = SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..spec };
-    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let answer = reviews.api::<SubjectAccessReview>().review(&review).await;
-    let allowed = answer.ok().and_then(|review| review.status).is_some_and(|status| status.allowed);
-    if allowed { StatusCode::OK } else { StatusCode::FORBIDDEN }
-}
-
-async fn bearer(reviews: &Client, token: &str) -> Option<SubjectAccessReviewSpec> {
-    let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
-    let review = TokenReview { spec, ..TokenReview::default() };
-    let status = reviews.api::<TokenReview>().review(&review).await.ok()?.status?;
-    let user = status.user.filter(|_| status.authenticated == Some(true))?;
-    Some(SubjectAccessReviewSpec {
-        user: user.username,
-        groups: user.groups,
-        uid: user.uid,
-        extra: user.extra,
-        ..SubjectAccessReviewSpec::default()
-    })
-}
-
 fn tls(flags: &Flags) -> anyhow::Result<Arc<ServerConfig>> {
     let offer = Offer::from_names(&flags.tls_min_version, &flags.tls_cipher_suites)?;
     let http2 = (!flags.disable_http2_serving).then(|| b"h2".to_vec());
@@ -133,6 +104,7 @@ mod tests {
     use base_tls::rustls::version::{TLS12, TLS13};
     use base_tls::testing::negotiate;
     use clap::Parser;
+    use client::AnswerLifetimes;
 
     /// Serves with these flags and returns the address.
     async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {
@@ -141,8 +113,9 @@ mod tests {
         let own = ["x", "--bind-address=127.0.0.1", "--secure-port=0", "--port-file"].map(std::ffi::OsString::from);
         let words = own.into_iter().chain([file.clone().into()]).chain(flags.iter().map(std::ffi::OsString::from));
         let flags = Flags::try_parse_from(words)?;
+        let client = client::Client::new(client::Config::builder("http://127.0.0.1:1"));
         let shown = Shown {
-            reviews: Client::new(client::Config::builder("http://127.0.0.1:1")),
+            access: DelegatedAccess::new(client.clone(), client, AnswerLifetimes::default()),
             metrics: Box::new(String::new),
             ready: Box::new(|| true),
             open: Vec::new(),

@@ -8,7 +8,7 @@ use anyhow::bail;
 use base_task::{CancellationToken, Tasks};
 use client::election::{self, LeaderConfig};
 use client::events::Recorder;
-use client::{Client, Config};
+use client::{AnswerLifetimes, Client, Config, DelegatedAccess};
 use scheduler_framework::{Cluster, ClusterEvent};
 
 use crate::cluster::View;
@@ -28,6 +28,21 @@ const DRAIN: Duration = Duration::from_secs(5);
 fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
     let config = Config::from_kubeconfig_or_in_cluster(kubeconfig.map(PathBuf::as_path))?;
     Ok(Client::new(config.user_agent("kube-scheduler")))
+}
+
+/// Returns the check of those who read metrics.
+fn access(flags: &Flags, own: &Client) -> anyhow::Result<DelegatedAccess> {
+    let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
+        Some(path) => client(Some(path)),
+        None => Ok(own.clone()),
+    };
+    let lifetimes = AnswerLifetimes {
+        tokens: flags.authentication_token_webhook_cache_ttl,
+        authorized: flags.authorization_webhook_cache_authorized_ttl,
+        unauthorized: flags.authorization_webhook_cache_unauthorized_ttl,
+    };
+    let authentication = connect(&flags.authentication_kubeconfig)?;
+    Ok(DelegatedAccess::new(authentication, connect(&flags.authorization_kubeconfig)?, lifetimes))
 }
 
 fn host_name() -> String {
@@ -88,10 +103,7 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     let lease = lease(&flags, &config)?;
     let kubeconfig = config.client_connection.kubeconfig.as_ref().or(flags.kubeconfig.as_ref());
     let client = client(kubeconfig)?;
-    let reviews = match &flags.authentication_kubeconfig {
-        Some(path) => self::client(Some(path))?,
-        None => client.clone(),
-    };
+    let access = access(&flags, &client)?;
     let view = Arc::new(View::default());
     let tasks = Tasks::new(shutdown.clone());
     let waits = config.waits(flags.pod_max_in_unschedulable_pods_duration);
@@ -100,16 +112,16 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     view.fill(&client, &tasks, move || woken.queue.event(ClusterEvent::StorageChanged));
     let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
     let open = flags.authorization_always_allow_paths.clone();
-    health::serve(&flags, shown(&scheduler, &watched, reviews, open), &tasks).await?;
+    health::serve(&flags, shown(&scheduler, &watched, access, open), &tasks).await?;
     work(&client, lease, &scheduler, &watched, &shutdown).await;
     scheduler.queue.close();
     Ok(tasks.finish(DRAIN).await?)
 }
 
-fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, reviews: Client, open: Vec<String>) -> Shown {
+fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, access: DelegatedAccess, open: Vec<String>) -> Shown {
     let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
     Shown {
-        reviews,
+        access,
         metrics: Box::new(move || scheduler.numbers.encode(scheduler.queue.counts())),
         ready: Box::new(move || watched.has_synced()),
         open,

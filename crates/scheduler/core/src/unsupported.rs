@@ -2,7 +2,6 @@
 
 use base_cli::Unsupported;
 
-const REVIEWED: &str = "every token and every right is reviewed by the API server, and no answer is cached";
 const NO_LOOKUP: &str = "no authentication settings are looked up in the cluster: only bearer tokens are accepted";
 const NO_PROXY: &str = "/metrics takes bearer tokens only: requests of an authenticating proxy are rejected";
 const ONE_STREAM: &str = "logs go to standard error, unbuffered and in one stream";
@@ -18,10 +17,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("allow-metric-labels", FIXED_METRICS),
     Unsupported::no_effect("allow-metric-labels-manifest", FIXED_METRICS),
     Unsupported::no_effect("authentication-skip-lookup", NO_LOOKUP),
-    Unsupported::no_effect("authentication-token-webhook-cache-ttl", REVIEWED),
     Unsupported::no_effect("authentication-tolerate-lookup-failure", NO_LOOKUP),
-    Unsupported::no_effect("authorization-webhook-cache-authorized-ttl", REVIEWED),
-    Unsupported::no_effect("authorization-webhook-cache-unauthorized-ttl", REVIEWED),
     Unsupported::no_effect("cert-dir", "a self-signed certificate is kept in memory and written nowhere"),
     Unsupported::no_effect("client-ca-file", "client certificates are not accepted: /metrics takes bearer tokens only"),
     Unsupported::no_effect("contention-profiling", NO_PROFILES),

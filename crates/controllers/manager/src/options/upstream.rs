@@ -9,7 +9,6 @@ const PROFILES: &str = "no profiles are served";
 const EVICTION: &str = "silent nodes are tainted without a limit on the rate, as long as any node is heard";
 const CLIENTS: &str =
     "readers of metrics are known by bearer tokens only; no client certificate and no request header counts";
-const REVIEW_CACHE: &str = "reviews of tokens and rights are not cached";
 const LABELS: &str = "metrics have fixed labels, and none is hidden";
 const LOGS: &str = "log lines are written as they come, to one stream, at one verbosity";
 const EMULATION: &str = "only the behaviour of this version exists";
@@ -23,13 +22,10 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("allow-untagged-cloud", CLOUD),
     Unsupported::no_effect("attach-detach-reconcile-sync-period", ATTACH),
     Unsupported::no_effect("authentication-skip-lookup", "nothing is looked up in the cluster for authentication"),
-    Unsupported::no_effect("authentication-token-webhook-cache-ttl", REVIEW_CACHE),
     Unsupported::no_effect(
         "authentication-tolerate-lookup-failure",
         "nothing is looked up in the cluster for authentication",
     ),
-    Unsupported::no_effect("authorization-webhook-cache-authorized-ttl", REVIEW_CACHE),
-    Unsupported::no_effect("authorization-webhook-cache-unauthorized-ttl", REVIEW_CACHE),
     Unsupported::no_effect("cert-dir", "a self-signed certificate is kept in memory"),
     Unsupported::refused("cidr-allocator-type", &["RangeAllocator"], "subnets are allocated from --cluster-cidr only"),
     Unsupported::no_effect("client-ca-file", CLIENTS),
