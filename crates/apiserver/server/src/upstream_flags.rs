@@ -1,19 +1,35 @@
 //! Flags of the stock API server that this one does not implement.
 
-use base_cli::Unsupported;
+use base_cli::{Unsupported, shared};
 
 const NO_AUDIT: &str = "there is no audit log";
 const NO_AGGREGATION: &str = "there is no aggregation layer";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
 const NO_JWT: &str = "tokens of other issuers are not accepted";
 const NO_GATES: &str = "what is implemented is on, and versions are not emulated";
-const NO_METRICS_FILTER: &str = "all metrics are shown as they are";
 const NO_ELECTION: &str = "there is no coordinated leader election";
-const LOG_STREAM: &str = "log lines go to standard error one by one";
 const FIXED_CACHE: &str = "the watch cache keeps all objects and the latest changes of each kind";
 
+/// The tables that make up [`UPSTREAM_FLAGS`].
+const TABLES: &[&[Unsupported]] = &[
+    shared::LOGGING,
+    shared::METRICS,
+    shared::HIDDEN_METRICS,
+    shared::PROFILES,
+    shared::CONTENTION_PROFILES,
+    shared::FEATURE_GATES,
+    shared::EMULATED_VERSION,
+    shared::VERSIONS,
+    shared::SERVING,
+    shared::NAMED_CERTIFICATES,
+    OWN,
+];
+
 /// Flags of the stock component that are not implemented.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &[
+pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+
+/// Flags that no table of [`shared`] has.
+const OWN: &[Unsupported] = &[
     Unsupported::refused("admission-control", &[""], "it is replaced by --enable-admission-plugins"),
     Unsupported::refused(
         "admission-control-config-file",
@@ -21,8 +37,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         "plugins take no configuration, so its rules would not be enforced",
     ),
     Unsupported::no_effect("aggregator-reject-forwarding-redirect", NO_AGGREGATION),
-    Unsupported::no_effect("allow-metric-labels", NO_METRICS_FILTER),
-    Unsupported::no_effect("allow-metric-labels-manifest", NO_METRICS_FILTER),
     Unsupported::refused(
         "allow-privileged",
         &["true"],
@@ -75,7 +89,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::refused("authorization-webhook-config-file", &[""], "there is no authorisation webhook"),
     Unsupported::no_effect("authorization-webhook-version", "there is no authorisation webhook"),
     Unsupported::no_effect("cert-dir", "no certificate is made; --tls-cert-file gives it"),
-    Unsupported::no_effect("contention-profiling", "there are no profiles"),
     Unsupported::no_effect("coordinated-leadership-lease-duration", NO_ELECTION),
     Unsupported::no_effect("coordinated-leadership-renew-deadline", NO_ELECTION),
     Unsupported::no_effect("coordinated-leadership-retry-period", NO_ELECTION),
@@ -91,10 +104,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     ),
     Unsupported::no_effect("default-watch-cache-size", FIXED_CACHE),
     Unsupported::no_effect("delete-collection-workers", "32 objects of a collection are deleted at once"),
-    Unsupported::no_effect("disabled-metrics", NO_METRICS_FILTER),
     Unsupported::no_effect("egress-selector-config-file", "connections to nodes, pods and services are direct"),
-    Unsupported::no_effect("emulated-version", NO_GATES),
-    Unsupported::no_effect("emulation-forward-compatible", NO_GATES),
     Unsupported::no_effect("enable-aggregator-routing", NO_AGGREGATION),
     Unsupported::refused("enable-garbage-collector", &["true"], "finalizers of the garbage collector are always set"),
     Unsupported::no_effect("enable-logs-handler", "the path /logs is not served"),
@@ -113,7 +123,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("etcd-healthcheck-timeout", "the store has 2 s to answer a health check"),
     Unsupported::no_effect("etcd-readycheck-timeout", "the store has 2 s to answer a health check"),
     Unsupported::refused("etcd-servers-overrides", &[""], "all objects go to the store of --etcd-servers"),
-    Unsupported::no_effect("feature-gates", NO_GATES),
     Unsupported::no_effect("goaway-chance", "connections are not closed to spread clients"),
     Unsupported::no_effect("kubelet-port", "the port is taken from the node's status"),
     Unsupported::no_effect("kubelet-read-only-port", "kubelets are asked over TLS only"),
@@ -121,13 +130,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("kubernetes-service-node-port", "the Service kubernetes has a cluster IP only"),
     Unsupported::no_effect("lease-reuse-duration-seconds", "leases of events are shared for 60 s"),
     Unsupported::no_effect("livez-grace-period", "/livez does not wait for what happens at start"),
-    Unsupported::no_effect("log-flush-frequency", LOG_STREAM),
-    Unsupported::no_effect("log-json-info-buffer-size", LOG_STREAM),
-    Unsupported::no_effect("log-json-split-stream", LOG_STREAM),
-    Unsupported::no_effect("log-text-info-buffer-size", LOG_STREAM),
-    Unsupported::no_effect("log-text-split-stream", LOG_STREAM),
     Unsupported::no_effect("max-connection-bytes-per-sec", "streams to pods are not slowed down"),
-    Unsupported::no_effect("min-compatibility-version", NO_GATES),
     Unsupported::no_effect("min-request-timeout", "watches without a timeout end after 30 to 60 minutes"),
     Unsupported::refused("oidc-ca-file", &[""], NO_JWT),
     Unsupported::refused("oidc-client-id", &[""], NO_JWT),
@@ -141,9 +144,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
     Unsupported::no_effect("peer-advertise-port", NO_PEERS),
     Unsupported::no_effect("peer-ca-file", NO_PEERS),
-    Unsupported::no_effect("permit-address-sharing", "the port is not shared"),
-    Unsupported::no_effect("permit-port-sharing", "the port is not shared"),
-    Unsupported::no_effect("profiling", "there are no profiles"),
     Unsupported::no_effect("proxy-client-cert-file", NO_AGGREGATION),
     Unsupported::no_effect("proxy-client-key-file", NO_AGGREGATION),
     Unsupported::no_effect("runtime-config", "the stable versions are served, and no others"),
@@ -158,7 +158,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         &[""],
         "tokens are signed with --service-account-signing-key-file",
     ),
-    Unsupported::no_effect("show-hidden-metrics-for-version", NO_METRICS_FILTER),
     Unsupported::no_effect("shutdown-send-retry-after", "requests during shutdown are answered as usual"),
     Unsupported::no_effect("shutdown-watch-termination-grace-period", "watches end when the server stops to listen"),
     Unsupported::refused("storage-backend", &["", "etcd3"], "the store speaks etcd v3"),
@@ -169,10 +168,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         "objects are stored as protobuf",
     ),
     Unsupported::refused("strict-transport-security-directives", &[""], "answers carry no such header"),
-    Unsupported::refused("tls-curve-preferences", &[""], "the key exchange groups can't be chosen"),
-    Unsupported::refused("tls-sni-cert-key", &[""], "one certificate is served for all names"),
     Unsupported::no_effect("tracing-config-file", "no traces are sent"),
-    Unsupported::no_effect("vmodule", "the log level is the same for all modules; -v sets it"),
     Unsupported::no_effect("watch-cache", "reads always come from the watch cache, brought up to the store's revision"),
     Unsupported::no_effect("watch-cache-sizes", FIXED_CACHE),
 ];
@@ -184,6 +180,7 @@ mod tests {
     use crate::ServerOptions;
     use base_cli::{Treatment, Verdict};
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     #[test]
     fn settings_that_protect_are_not_ignored() {
@@ -208,7 +205,8 @@ mod tests {
             let implemented = command.get_arguments().any(|argument| argument.get_long() == Some(setting.name));
             assert!(!implemented, "{} is implemented and listed", setting.name);
         }
-        assert!(UPSTREAM_FLAGS.windows(2).all(|pair| pair[0].name < pair[1].name), "the table is not sorted");
+        let names: BTreeSet<&str> = UPSTREAM_FLAGS.iter().map(|setting| setting.name).collect();
+        assert_eq!(names.len(), UPSTREAM_FLAGS.len(), "a name is listed twice");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod fields;
 mod flags;
 mod run;
 mod sentence;
+pub mod shared;
 mod upstream;
 
 pub use base_task::CancellationToken;

@@ -287,35 +287,6 @@ async fn events_about_different_objects_are_written_side_by_side() {
 }
 
 #[tokio::test]
-async fn dropped_campaign_ends_the_work_of_its_term() {
-    let missing = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
-    let lease = r#"{"metadata":{"namespace":"kube-system","name":"l"},"spec":{"holderIdentity":"me"}}"#;
-    let (client, _) = serve(vec![reply("404 Not Found", "", missing), reply("201 Created", "", lease)]).await;
-    let working = Arc::new(());
-    let count = || Arc::strong_count(&working);
-    let own = Arc::clone(&working);
-    let lead = move |_| {
-        let own = Arc::clone(&own);
-        async move {
-            std::future::pending::<()>().await;
-            drop(own);
-        }
-    };
-    let until = async |wanted: usize| {
-        while count() != wanted {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let campaign = election::run(&client, LeaderConfig::new("l", "me"), CancellationToken::new(), lead);
-    let limit = Duration::from_secs(10);
-    let led = tokio::time::timeout(limit, async {
-        tokio::select! { () = campaign => false, () = until(3) => true }
-    });
-    assert!(led.await.unwrap());
-    tokio::time::timeout(limit, until(1)).await.unwrap();
-}
-
-#[tokio::test]
 async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     const TOKENS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
     const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -360,4 +331,33 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     }
     assert_eq!(asked.lock().len(), 10);
     assert_eq!(access.check_path(&http::HeaderMap::new(), "/metrics").await, 401);
+}
+
+#[tokio::test]
+async fn dropped_campaign_ends_the_work_of_its_term() {
+    let missing = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+    let lease = r#"{"metadata":{"namespace":"kube-system","name":"l"},"spec":{"holderIdentity":"me"}}"#;
+    let (client, _) = serve(vec![reply("404 Not Found", "", missing), reply("201 Created", "", lease)]).await;
+    let working = Arc::new(());
+    let count = || Arc::strong_count(&working);
+    let own = Arc::clone(&working);
+    let lead = move |_| {
+        let own = Arc::clone(&own);
+        async move {
+            std::future::pending::<()>().await;
+            drop(own);
+        }
+    };
+    let until = async |wanted: usize| {
+        while count() != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let campaign = election::run(&client, LeaderConfig::new("l", "me"), CancellationToken::new(), lead);
+    let limit = Duration::from_secs(10);
+    let led = tokio::time::timeout(limit, async {
+        tokio::select! { () = campaign => false, () = until(3) => true }
+    });
+    assert!(led.await.unwrap());
+    tokio::time::timeout(limit, until(1)).await.unwrap();
 }

@@ -1,30 +1,38 @@
 //! Flags and configuration fields of the stock kube-proxy that this one does not implement, each with its consequence.
 
-use base_cli::Unsupported;
+use base_cli::{Unsupported, shared};
 
 const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed by nftables";
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
 const CONNTRACK: &str = "limits and timeouts of connection tracking stay as the kernel or sysctl has them";
-const NO_PROFILES: &str = "there is no /debug/pprof";
-const JSON: &str = "the client encodes requests and decodes responses as JSON";
-const NO_RATE: &str = "the client has no rate limit of its own; priority and fairness of the API server apply";
-const ONE_STREAM: &str = "logs go to standard error, unbuffered and in one stream";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
-const DEFAULTS: &str = "every feature is in its default state of v1.36";
 const BIND: &str = "a port that can't be bound always stops the start";
 const NODE_ADDRESS: &str = "the node's addresses come from its Node object, and nothing is bound to this address";
 const WATCH: &str = "changes arrive by watches, and there is no periodic refresh";
 const SYNC: &str =
     "a change is applied 10 ms after it arrives, and every 30 s rules are checked for removal by other programs";
 const OOM: &str = "the process keeps the score that it was started with";
-const METRICS: &str = "no metric is hidden";
 const LOCAL: &str = "only addresses of --cluster-cidr are known as pods; with another mode pods would lose their source \
                      addresses or keep them where they must not";
 const OTHER_LOCAL: &str = "it belongs to a mode of detecting local traffic that is not offered";
 
+/// The tables that make up [`UPSTREAM_FLAGS`].
+const TABLES: &[&[Unsupported]] = &[
+    shared::LOGGING,
+    shared::HIDDEN_METRICS,
+    shared::PROFILES,
+    shared::FEATURE_GATES,
+    shared::API_CLIENT,
+    shared::CONFIGURATION,
+    OWN,
+];
+
 /// Flags that are not implemented.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &[
+pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+
+/// Flags that no table of [`shared`] has.
+const OWN: &[Unsupported] = &[
     Unsupported::no_effect("bind-address", NODE_ADDRESS),
     Unsupported::no_effect("bind-address-hard-fail", BIND),
     Unsupported::no_effect("config-sync-period", WATCH),
@@ -36,7 +44,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("conntrack-udp-timeout", CONNTRACK),
     Unsupported::no_effect("conntrack-udp-timeout-stream", CONNTRACK),
     Unsupported::refused("detect-local-mode", &["ClusterCIDR", ""], LOCAL),
-    Unsupported::no_effect("feature-gates", DEFAULTS),
     Unsupported::refused("healthz-port", &["10256"], "the port is set with --healthz-bind-address"),
     Unsupported::no_effect(
         "iptables-localhost-nodeports",
@@ -53,43 +60,31 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("ipvs-tcp-timeout", IPVS),
     Unsupported::no_effect("ipvs-tcpfin-timeout", IPVS),
     Unsupported::no_effect("ipvs-udp-timeout", IPVS),
-    Unsupported::no_effect("kube-api-burst", NO_RATE),
-    Unsupported::no_effect("kube-api-content-type", JSON),
-    Unsupported::no_effect("kube-api-qps", NO_RATE),
-    Unsupported::no_effect("log-flush-frequency", ONE_STREAM),
-    Unsupported::no_effect("log-json-info-buffer-size", ONE_STREAM),
-    Unsupported::no_effect("log-json-split-stream", ONE_STREAM),
-    Unsupported::no_effect("log-text-info-buffer-size", ONE_STREAM),
-    Unsupported::no_effect("log-text-split-stream", ONE_STREAM),
     Unsupported::refused("metrics-port", &["10249"], "the port is set with --metrics-bind-address"),
     Unsupported::no_effect("oom-score-adj", OOM),
     Unsupported::no_effect("pod-bridge-interface", OTHER_LOCAL),
     Unsupported::no_effect("pod-interface-name-prefix", OTHER_LOCAL),
-    Unsupported::no_effect("profiling", NO_PROFILES),
-    Unsupported::no_effect("show-hidden-metrics-for-version", METRICS),
-    Unsupported::no_effect("vmodule", "the log level is set for the whole process with --v"),
-    Unsupported::refused("write-config-to", &[""], "the effective configuration is not written"),
 ];
 
 /// Fields of KubeProxyConfiguration v1alpha1 that are not implemented.
 pub const UPSTREAM_FIELDS: &[Unsupported] = &[
-    Unsupported::no_effect("featureGates", DEFAULTS),
-    Unsupported::no_effect("clientConnection.acceptContentTypes", JSON),
-    Unsupported::no_effect("clientConnection.contentType", JSON),
-    Unsupported::no_effect("clientConnection.qps", NO_RATE),
-    Unsupported::no_effect("clientConnection.burst", NO_RATE),
+    Unsupported::no_effect("featureGates", shared::NO_GATES),
+    Unsupported::no_effect("clientConnection.acceptContentTypes", shared::JSON),
+    Unsupported::no_effect("clientConnection.contentType", shared::JSON),
+    Unsupported::no_effect("clientConnection.qps", shared::NO_RATE),
+    Unsupported::no_effect("clientConnection.burst", shared::NO_RATE),
     Unsupported::no_effect("logging.format", LOG_FLAGS),
-    Unsupported::no_effect("logging.flushFrequency", ONE_STREAM),
+    Unsupported::no_effect("logging.flushFrequency", shared::ONE_STREAM),
     Unsupported::no_effect("logging.verbosity", LOG_FLAGS),
     Unsupported::no_effect("logging.vmodule", LOG_FLAGS),
-    Unsupported::no_effect("logging.options.text.splitStream", ONE_STREAM),
-    Unsupported::no_effect("logging.options.text.infoBufferSize", ONE_STREAM),
-    Unsupported::no_effect("logging.options.json.splitStream", ONE_STREAM),
-    Unsupported::no_effect("logging.options.json.infoBufferSize", ONE_STREAM),
+    Unsupported::no_effect("logging.options.text.splitStream", shared::ONE_STREAM),
+    Unsupported::no_effect("logging.options.text.infoBufferSize", shared::ONE_STREAM),
+    Unsupported::no_effect("logging.options.json.splitStream", shared::ONE_STREAM),
+    Unsupported::no_effect("logging.options.json.infoBufferSize", shared::ONE_STREAM),
     Unsupported::no_effect("bindAddress", NODE_ADDRESS),
     Unsupported::no_effect("bindAddressHardFail", BIND),
-    Unsupported::no_effect("enableProfiling", NO_PROFILES),
-    Unsupported::no_effect("showHiddenMetricsForVersion", METRICS),
+    Unsupported::no_effect("enableProfiling", shared::NO_PROFILES),
+    Unsupported::no_effect("showHiddenMetricsForVersion", shared::FIXED_METRICS),
     Unsupported::no_effect("iptables.masqueradeBit", IPTABLES),
     Unsupported::no_effect("iptables.masqueradeAll", "nftables.masqueradeAll is the field of the mode nftables"),
     Unsupported::no_effect(

@@ -1,34 +1,39 @@
 //! Flags of the stock component that this one does not implement, with the consequence.
 
-use base_cli::Unsupported;
+use base_cli::{Unsupported, shared};
 
 const CLOUD: &str = "no cloud provider is built in; a cloud controller manager has the flag";
 const RECYCLER: &str = "volumes with the reclaim policy Recycle are not recycled";
 const ATTACH: &str = "volumes are not attached by this process; drivers that need attaching don't work";
-const PROFILES: &str = "no profiles are served";
 const EVICTION: &str = "silent nodes are tainted without a limit on the rate, as long as any node is heard";
-const CLIENTS: &str =
-    "readers of metrics are known by bearer tokens only; no client certificate and no request header counts";
-const LABELS: &str = "metrics have fixed labels, and none is hidden";
-const LOGS: &str = "log lines are written as they come, to one stream, at one verbosity";
-const EMULATION: &str = "only the behaviour of this version exists";
-const SOCKETS: &str = "the port is bound once, with the usual socket options";
 const BATCHES: &str = "changes are written as they come; those that come while one is written go together";
 
-/// All unimplemented flags.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &[
-    Unsupported::no_effect("allow-metric-labels", LABELS),
-    Unsupported::no_effect("allow-metric-labels-manifest", LABELS),
+/// The tables that make up [`UPSTREAM_FLAGS`].
+const TABLES: &[&[Unsupported]] = &[
+    shared::LOGGING,
+    shared::METRICS,
+    shared::HIDDEN_METRICS,
+    shared::PROFILES,
+    shared::CONTENTION_PROFILES,
+    shared::FEATURE_GATES,
+    shared::EMULATED_VERSION,
+    shared::VERSIONS,
+    shared::API_CLIENT,
+    shared::LEADER_ELECTION,
+    shared::SERVING,
+    shared::METRICS_SERVER,
+    shared::AUTHENTICATION,
+    OWN,
+];
+
+/// Every such flag.
+pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+
+/// Flags that no table of [`shared`] has.
+const OWN: &[Unsupported] = &[
     Unsupported::no_effect("allow-untagged-cloud", CLOUD),
     Unsupported::no_effect("attach-detach-reconcile-sync-period", ATTACH),
-    Unsupported::no_effect("authentication-skip-lookup", "nothing is looked up in the cluster for authentication"),
-    Unsupported::no_effect(
-        "authentication-tolerate-lookup-failure",
-        "nothing is looked up in the cluster for authentication",
-    ),
-    Unsupported::no_effect("cert-dir", "a self-signed certificate is kept in memory"),
     Unsupported::refused("cidr-allocator-type", &["RangeAllocator"], "subnets are allocated from --cluster-cidr only"),
-    Unsupported::no_effect("client-ca-file", CLIENTS),
     Unsupported::no_effect("cloud-config", CLOUD),
     Unsupported::no_effect("cloud-provider", CLOUD),
     Unsupported::no_effect("cluster-name", "only cloud providers use the name"),
@@ -42,14 +47,10 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     ),
     Unsupported::no_effect("controller-shutdown-timeout", "controllers have 5 s to end"),
     Unsupported::no_effect("configure-cloud-routes", CLOUD),
-    Unsupported::no_effect("contention-profiling", PROFILES),
     Unsupported::no_effect("controller-start-interval", "controllers start as their caches fill"),
     Unsupported::no_effect("disable-attach-detach-reconcile-sync", ATTACH),
     Unsupported::no_effect("disable-force-detach-on-timeout", ATTACH),
     Unsupported::refused("disable-http2-serving", &["false"], "HTTP/2 is always offered"),
-    Unsupported::no_effect("disabled-metrics", LABELS),
-    Unsupported::no_effect("emulated-version", EMULATION),
-    Unsupported::no_effect("emulation-forward-compatible", EMULATION),
     Unsupported::no_effect("enable-dynamic-provisioning", "only external provisioners make volumes"),
     Unsupported::refused(
         "enable-garbage-collector",
@@ -61,7 +62,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("endpoint-updates-batch-period", BATCHES),
     Unsupported::no_effect("endpointslice-updates-batch-period", BATCHES),
     Unsupported::no_effect("external-cloud-volume-plugin", CLOUD),
-    Unsupported::no_effect("feature-gates", "no behaviour of this process depends on a gate"),
     Unsupported::no_effect("flex-volume-plugin-dir", ATTACH),
     Unsupported::no_effect(
         "horizontal-pod-autoscaler-cpu-initialization-period",
@@ -73,32 +73,14 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         "the usage of pods that are not ready counts like any other",
     ),
     Unsupported::no_effect("horizontal-pod-autoscaler-tolerance", "the tolerance is 0.1"),
-    Unsupported::no_effect("http2-max-streams-per-connection", "the number of streams is the library's"),
-    Unsupported::no_effect(
-        "kube-api-burst",
-        "requests are not limited here; the API server's priority and fairness does it",
-    ),
-    Unsupported::no_effect("kube-api-content-type", "requests are JSON"),
-    Unsupported::no_effect(
-        "kube-api-qps",
-        "requests are not limited here; the API server's priority and fairness does it",
-    ),
     Unsupported::no_effect("large-cluster-size-threshold", EVICTION),
-    Unsupported::refused("leader-elect-resource-lock", &["leases"], "leaders are elected on a Lease"),
     Unsupported::refused("leader-migration-config", &[""], "controllers do not move to another manager's lease"),
     Unsupported::refused(
         "legacy-service-account-token-clean-up-period",
         &[],
         "token Secrets that nobody uses are never invalidated or deleted",
     ),
-    Unsupported::no_effect("log-flush-frequency", LOGS),
-    Unsupported::no_effect("log-json-info-buffer-size", LOGS),
-    Unsupported::no_effect("log-json-split-stream", LOGS),
-    Unsupported::no_effect("log-text-info-buffer-size", LOGS),
-    Unsupported::no_effect("log-text-split-stream", LOGS),
-    Unsupported::refused("master", &[""], "the API server is the one of the kubeconfig"),
     Unsupported::no_effect("max-endpoints-per-slice", "a slice holds at most 100 endpoints"),
-    Unsupported::no_effect("min-compatibility-version", EMULATION),
     Unsupported::no_effect("min-resync-period", "caches follow the server by watches; nothing is resynchronized"),
     Unsupported::no_effect("mirroring-concurrent-service-endpoint-syncs", "two Endpoints are mirrored at once"),
     Unsupported::no_effect("mirroring-endpointslice-updates-batch-period", BATCHES),
@@ -107,9 +89,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("node-eviction-rate", EVICTION),
     Unsupported::no_effect("node-monitor-period", "heartbeats are noticed as they come"),
     Unsupported::no_effect("node-sync-period", CLOUD),
-    Unsupported::no_effect("permit-address-sharing", SOCKETS),
-    Unsupported::no_effect("permit-port-sharing", SOCKETS),
-    Unsupported::no_effect("profiling", PROFILES),
     Unsupported::no_effect("pv-recycler-increment-timeout-nfs", RECYCLER),
     Unsupported::no_effect("pv-recycler-minimum-timeout-hostpath", RECYCLER),
     Unsupported::no_effect("pv-recycler-minimum-timeout-nfs", RECYCLER),
@@ -120,21 +99,12 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         "pvclaimbinder-sync-period",
         "claims and volumes are worked when they or their class change",
     ),
-    Unsupported::no_effect("requestheader-allowed-names", CLIENTS),
-    Unsupported::no_effect("requestheader-client-ca-file", CLIENTS),
-    Unsupported::no_effect("requestheader-extra-headers-prefix", CLIENTS),
-    Unsupported::no_effect("requestheader-group-headers", CLIENTS),
-    Unsupported::no_effect("requestheader-uid-headers", CLIENTS),
-    Unsupported::no_effect("requestheader-username-headers", CLIENTS),
     Unsupported::no_effect(
         "resource-quota-sync-period",
         "usage is counted anew when something goes; there is no period",
     ),
     Unsupported::no_effect("route-reconciliation-period", CLOUD),
     Unsupported::no_effect("secondary-node-eviction-rate", EVICTION),
-    Unsupported::no_effect("show-hidden-metrics-for-version", LABELS),
-    Unsupported::refused("tls-curve-preferences", &[""], "the curves are X25519, P-256 and P-384"),
     Unsupported::no_effect("tls-sni-cert-key", "one certificate is served under every name"),
     Unsupported::no_effect("unhealthy-zone-threshold", EVICTION),
-    Unsupported::no_effect("vmodule", LOGS),
 ];

@@ -3,7 +3,7 @@
 //! A setting is rejected if ignoring it would leave the node less protected than its administrator believes; the
 //! others have no effect and are logged. The values that kubeadm, k3s and kOps set must let the kubelet start.
 
-use base_cli::Unsupported;
+use base_cli::{Unsupported, shared};
 
 const fn none(name: &'static str, reason: &'static str) -> Unsupported {
     Unsupported::no_effect(name, reason)
@@ -16,14 +16,11 @@ const fn refused(name: &'static str, except: &'static [&'static str], reason: &'
 const EVICTION: &str =
     "memory, disk and processes of the node are not watched, and no pod is evicted for their pressure";
 const IMAGES: &str = "images are never removed by the kubelet";
-const RATE: &str = "requests to the API server have no rate limit";
 const EVENTS: &str = "events have the client's own limit per object";
 const PULLS: &str = "pulls of images are not limited or put in order";
 const CPUS: &str = "containers run on all processors: exclusive processors and memory nodes are not assigned";
-const PROFILES: &str = "there are no profiles to serve";
 const STATIC_URL: &str = "static pods come from a folder only, and those of the URL would not run";
 const CADVISOR: &str = "cAdvisor is not part of this kubelet";
-const LOG_BUFFER: &str = "log lines go to standard error at once";
 const LOOP: &str = "changes are followed by watches, not by intervals";
 const SHUTDOWN: &str = "pods are not ended in order when the machine is shut down";
 const SYSTEM_CGROUPS: &str = "the kubelet moves no process of the system into a cgroup";
@@ -35,8 +32,15 @@ const VOLUME_PLUGINS: &str = "flexVolume drivers are not supported";
 const IMAGE_SERVICE: &str = "images are handled by the container runtime's own endpoint, which would lack them";
 const QUOTA: &str = "CPU limits are always enforced, with a period of 100 ms";
 
+/// The tables that make up [`UPSTREAM_FLAGS`].
+const TABLES: &[&[Unsupported]] =
+    &[shared::LOGGING, shared::PROFILES, shared::CONTENTION_PROFILES, shared::FEATURE_GATES, shared::API_CLIENT, OWN];
+
 /// Flags of the stock kubelet that are not implemented.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &[
+pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+
+/// Flags that no table of [`shared`] has.
+const OWN: &[Unsupported] = &[
     none("application-metrics-count-limit", CADVISOR),
     none("boot-id-file", CADVISOR),
     none("bootstrap-kubeconfig", "no client certificate is requested from the cluster: --kubeconfig must have one"),
@@ -50,7 +54,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("container-runtime", "every runtime is reached by CRI"),
     none("containerd", CADVISOR),
     none("containerd-namespace", CADVISOR),
-    none("contention-profiling", PROFILES),
     none("cpu-cfs-quota", QUOTA),
     none("cpu-cfs-quota-period", QUOTA),
     none("cpu-manager-policy", CPUS),
@@ -74,7 +77,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("experimental-allocatable-ignore-eviction", EVICTION),
     none("experimental-mounter-path", "volumes are mounted by system calls"),
     none("fail-cgroupv1", "cgroup v1 is supported"),
-    none("feature-gates", "there are no feature gates: what is built in is on"),
     none("file-check-frequency", LOOP),
     none("global-housekeeping-interval", CADVISOR),
     none("hairpin-mode", "networks are the container runtime's matter"),
@@ -86,19 +88,11 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("image-gc-low-threshold", IMAGES),
     refused("image-service-endpoint", &[""], IMAGE_SERVICE),
     none("kernel-memcg-notification", EVICTION),
-    none("kube-api-burst", RATE),
-    none("kube-api-content-type", "requests to the API server are JSON"),
-    none("kube-api-qps", RATE),
     none("kube-reserved-cgroup", ALLOCATABLE),
     none("kubelet-cgroups", SYSTEM_CGROUPS),
     none("local-storage-capacity-isolation", "limits of local storage are always enforced"),
     none("lock-file", "there is no lock file"),
     none("log-cadvisor-usage", CADVISOR),
-    none("log-flush-frequency", LOG_BUFFER),
-    none("log-json-info-buffer-size", LOG_BUFFER),
-    none("log-json-split-stream", LOG_BUFFER),
-    none("log-text-info-buffer-size", LOG_BUFFER),
-    none("log-text-split-stream", LOG_BUFFER),
     none("machine-id-file", CADVISOR),
     none("make-iptables-util-chains", "packet rules are kube-proxy's matter"),
     refused("manifest-url", &[""], STATIC_URL),
@@ -116,7 +110,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("pod-cidr", "the pod network has its own configuration"),
     none("pod-infra-container-image", "the sandbox's image is the container runtime's matter"),
     none("pods-per-core", "the number of pods is limited by --max-pods only"),
-    none("profiling", PROFILES),
     none("provider-id", "the node's spec.providerID is the cloud controller's to set"),
     none("qos-reserved", "memory is not reserved for classes of pods"),
     none("read-only-port", "no port without authentication is served"),
@@ -145,7 +138,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     none("topology-manager-policy", CPUS),
     none("topology-manager-policy-options", CPUS),
     none("topology-manager-scope", CPUS),
-    none("vmodule", "the level of logging is the same for all modules"),
     none("volume-plugin-dir", VOLUME_PLUGINS),
     none("volume-stats-agg-period", "the use of volumes is not reported"),
 ];
@@ -172,7 +164,7 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     none("preloadedImagesVerificationAllowlist", "an image that is on the node may be used by every pod of the node"),
     none("eventRecordQPS", EVENTS),
     none("eventBurst", EVENTS),
-    none("enableContentionProfiling", PROFILES),
+    none("enableContentionProfiling", shared::NO_PROFILES),
     none("oomScoreAdj", "the kubelet keeps the OOM score that it was started with"),
     none("streamingConnectionIdleTimeout", "idle streams are kept until one side closes them"),
     none("imageMinimumGCAge", IMAGES),
@@ -199,9 +191,9 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     none("cpuCFSQuotaPeriod", QUOTA),
     none("nodeStatusMaxImages", "the node's status names at most 50 images"),
     none("maxOpenFiles", "the limit of open files is the one that the kubelet was started with"),
-    none("contentType", "requests to the API server are JSON"),
-    none("kubeAPIQPS", RATE),
-    none("kubeAPIBurst", RATE),
+    none("contentType", shared::JSON),
+    none("kubeAPIQPS", shared::NO_RATE),
+    none("kubeAPIBurst", shared::NO_RATE),
     none("serializeImagePulls", PULLS),
     none("maxParallelImagePulls", PULLS),
     none("evictionHard", EVICTION),
@@ -216,13 +208,13 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     none("makeIPTablesUtilChains", "packet rules are kube-proxy's matter"),
     none("iptablesMasqueradeBit", "packet rules are kube-proxy's matter"),
     none("iptablesDropBit", "packet rules are kube-proxy's matter"),
-    none("featureGates", "there are no feature gates: what is built in is on"),
+    none("featureGates", shared::NO_GATES),
     refused("memorySwap.swapBehavior", &["NoSwap"], "the use of swap by pods is not limited"),
     none("containerLogMaxWorkers", "logs are rotated one after the other"),
     none("containerLogMonitorInterval", "logs are looked at every 10 s"),
     none("configMapAndSecretChangeDetectionStrategy", "ConfigMaps and Secrets are always watched"),
     none("reservedSystemCPUs", CPUS),
-    none("showHiddenMetricsForVersion", "there are no hidden metrics"),
+    none("showHiddenMetricsForVersion", shared::FIXED_METRICS),
     none("systemReservedCgroup", ALLOCATABLE),
     none("kubeReservedCgroup", ALLOCATABLE),
     none("enforceNodeAllocatable", ALLOCATABLE),
@@ -230,10 +222,10 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     none("providerID", "the node's spec.providerID is the cloud controller's to set"),
     none("kernelMemcgNotification", EVICTION),
     none("logging.format", "the format is set by the flag --logging-format"),
-    none("logging.flushFrequency", LOG_BUFFER),
+    none("logging.flushFrequency", shared::ONE_STREAM),
     none("logging.verbosity", "the level is set by the flag -v"),
     none("logging.vmodule", "the level of logging is the same for all modules"),
-    none("logging.options", LOG_BUFFER),
+    none("logging.options", shared::ONE_STREAM),
     none("enableSystemLogHandler", "logs of the system are not served"),
     none("enableSystemLogQuery", "logs of the system are not served"),
     none("shutdownGracePeriod", SHUTDOWN),
@@ -241,7 +233,7 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     none("shutdownGracePeriodByPodPriority", SHUTDOWN),
     none("crashLoopBackOff.maxContainerRestartPeriod", "restarts wait 10 s at first and 5 minutes at most"),
     none("reservedMemory", CPUS),
-    none("enableProfilingHandler", PROFILES),
+    none("enableProfilingHandler", shared::NO_PROFILES),
     none("enableDebugFlagsHandler", "the level of logging can't be changed while the kubelet runs"),
     none("memoryThrottlingFactor", "memory.high is not set"),
     none("memoryReservationPolicy", "memory.min and memory.low are not set"),
