@@ -3,7 +3,7 @@
 use crate::upstream::{Unsupported, Verdict};
 use serde_json::Value;
 
-/// What the unsupported fields of a configuration ask for.
+/// The consequences of unsupported fields that a configuration sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct JudgedFields {
     /// Fields that are accepted without effect, one sentence each.
@@ -15,7 +15,7 @@ pub struct JudgedFields {
 /// The meaning of `false` in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FalseMeans {
-    /// The field is a plain boolean of Go's, and tools that write every field write `false` for one that nobody set.
+    /// The field is a plain boolean of Go's, and tools that write every field write `false` for one that was not set.
     Unset,
     /// The field is a pointer: `false` was written on purpose.
     Set,

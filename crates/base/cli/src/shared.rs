@@ -4,19 +4,19 @@
 
 use crate::upstream::Unsupported;
 
-/// Why flags about the stream of log lines have no effect.
+/// Reason why flags about the stream of log lines have no effect.
 pub const ONE_STREAM: &str = "log lines go to standard error as they come, in one stream";
-/// Why flags about metrics have no effect.
+/// Reason why flags about metrics have no effect.
 pub const FIXED_METRICS: &str = "metrics and their labels are fixed, and none is hidden";
-/// Why flags about profiles have no effect.
+/// Reason why flags about profiles have no effect.
 pub const NO_PROFILES: &str = "no profiles are served";
-/// Why feature gates have no effect.
+/// Reason why feature gates have no effect.
 pub const NO_GATES: &str = "there are no feature gates: what is implemented is always on";
-/// Why the media type of requests can't be chosen.
+/// Reason why the media type of requests can't be chosen.
 pub const JSON: &str = "the client encodes requests and decodes responses as JSON";
-/// Why limits on the rate of requests have no effect.
+/// Reason why limits on the rate of requests have no effect.
 pub const NO_RATE: &str = "the client has no rate limit of its own; priority and fairness of the API server apply";
-/// Why the effective configuration can't be written.
+/// Reason why the effective configuration can't be written.
 const NO_DUMP: &str = "the effective configuration is not written";
 const ONE_VERSION: &str = "only the behaviour of this version exists";
 const ONE_PROCESS: &str = "the port belongs to one process and is bound with the usual socket options";

@@ -20,7 +20,7 @@ impl Drop for Marked {
     }
 }
 
-/// Does it without keeping other tasks from running, where there are other threads; outside of a runtime nobody waits.
+/// Runs `work` without keeping other tasks from running if the runtime has other threads. Outside of a runtime it just runs.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let marked = || {
         let _marked = Marked { before: MAY_BLOCK.replace(true) };

@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     pub intake: Arc<Budget>,
 }
 
-/// Where clients connect to.
+/// A client port or a Unix socket.
 pub(crate) enum Listener {
     Port(TcpListener),
     Socket(Socket),

@@ -68,7 +68,7 @@ pub(crate) struct Core {
     pub shutdown: CancellationToken,
     /// When this member started.
     pub started: tokio::time::Instant,
-    /// Held to write by who notes lease checkpoints, to read by who takes them back.
+    /// Write-locked while lease checkpoints are proposed, read-locked while they are cleared.
     pub checkpoints: tokio::sync::RwLock<()>,
     pub initial: Vec<proto_etcd::etcdserverpb::Member>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,

@@ -25,7 +25,7 @@ fn shown(flags: &Serve) -> [&Option<PathBuf>; 2] {
     }
 }
 
-/// What to show to other members, and whom to trust; none without certificates.
+/// Returns the TLS configuration of connections to other members; `None` without certificates.
 pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
     let [Some(certificate), Some(key)] = shown(flags) else { return Ok(None) };
     let tls = ClientTls {

@@ -178,7 +178,7 @@ pub(crate) struct Serve {
     /// Directory of log and state [default: NAME.etcd]
     #[arg(long, env = "ETCD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where clients are served: http://, https:// or unix://PATH; port 0 lets the kernel pick
+    /// URLs to listen on for clients: http://, https:// or unix://PATH; port 0 lets the kernel pick one
     #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", default_value = "http://localhost:2379")]
     pub listen_client_urls: String,
     /// URLs to listen on for other members
@@ -397,7 +397,7 @@ impl Serve {
         Ok(())
     }
 
-    /// What the client ports have.
+    /// Returns the TLS files of the client ports.
     pub fn client_files(&self) -> Result<TlsFiles<'_>> {
         Ok(TlsFiles {
             prefix: "",
@@ -409,7 +409,7 @@ impl Serve {
         })
     }
 
-    /// What the peer ports have.
+    /// Returns the TLS files of the peer ports.
     pub fn peer_files(&self) -> Result<TlsFiles<'_>> {
         Ok(TlsFiles {
             prefix: "peer-",

@@ -176,7 +176,7 @@ fn texts(urls: &[ServerUrl]) -> Vec<String> {
     urls.iter().map(|url| url.text.clone()).collect()
 }
 
-/// Returns the URLs that clients are told: those of the flag, or those that are listened on.
+/// Returns the advertised client URLs: those of the flag, or those of the listeners.
 fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
     let Some(list) = &flags.advertise_client_urls else {
         return Ok(bound.into_iter().chain(sockets.iter().map(Socket::url)).collect());

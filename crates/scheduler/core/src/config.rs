@@ -45,7 +45,7 @@ pub struct LeaderElection {
     pub leader_elect: Option<bool>,
     /// Duration of the Lease.
     pub lease_duration: Option<String>,
-    /// How long a leader that can't renew keeps leading.
+    /// Time for which a leader that can't renew its Lease keeps leading.
     pub renew_deadline: Option<String>,
     /// Interval between attempts to acquire the Lease.
     pub retry_period: Option<String>,

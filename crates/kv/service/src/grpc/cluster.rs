@@ -25,9 +25,9 @@ pub(crate) struct Cluster(pub Arc<Core>);
 
 /// Maximum number of entries by which a learner may lag behind when it is promoted.
 const IN_SYNC: u64 = 10;
-/// How long a member must have been reached for to count as healthy, after the start of the leader.
+/// Time since the leader's start for which a member must have been reached to count as healthy.
 const SETTLED: Duration = Duration::from_millis(500);
-/// How long after its start a leader trusts a voter's answer alone: etcd's health interval.
+/// Time after its start during which a leader trusts a voter's answer alone: etcd's health interval.
 const LIVED: Duration = Duration::from_secs(5);
 /// For a member to answer that it is there.
 const ANSWERS: Duration = Duration::from_secs(1);
@@ -168,8 +168,8 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal
     Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
 }
 
-/// Returns whether a voter has been reached for long enough. Only a leader calls the others all the time, so that one that
-/// was just elected has reached nobody for long. If it did not start itself just now, an answer has to do.
+/// Returns whether a voter has been reached for long enough. Only a leader calls the others all the time, so one that was
+/// just elected has not reached any voter for long. Unless it has just started itself, an answer is enough.
 fn healthy(core: &Core, id: u64) -> bool {
     let reached = || core.directory.health(id).and_then(|health| health.active_since);
     id == core.identity.member
