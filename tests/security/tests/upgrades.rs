@@ -1,6 +1,6 @@
 //! Upgrades that a backend rejects or redirects must not open a connection to it (CVE-2018-1002105, CVE-2020-8559).
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use base_tls::{ClientAuth, ServerTls, server_config};
 use serde_json::json;
