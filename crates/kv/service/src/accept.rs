@@ -215,7 +215,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let never = service_fn(|_: Request<Incoming>| std::future::pending::<Result<Response<Body>, Infallible>>());
         let stop = CancellationToken::new();
-        let serving = serve(listener, None, never, Budget::new(), Connected::default(), stop.clone());
+        let serving = serve(Listener::Port(listener), None, never, Budget::new(), Connected::default(), stop.clone());
         let client = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
