@@ -412,7 +412,7 @@ def alone(c):
         for name in ("ClusterID", "MemberID"):
             line = re.search(rf'"{name}" : \d+', fields).group(0)
             assert line in survivor.etcdctl("endpoint", "status", "-w", "fields").stdout, line
-        assert "leave --force-new-cluster out at the next start" in logged(survivor)
+        assert "remove --force-new-cluster before the next start" in logged(survivor)
         survivor.kill()
         survivor.argv.remove("--force-new-cluster")
         survivor.start()

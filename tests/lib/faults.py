@@ -31,6 +31,8 @@ class Namespaces:
 
     def __exit__(self, *_):
         for name in self.names:
+            # The kernel removes the links of a deleted namespace later, and the next network has the same names.
+            shell(["ip", "link", "del", name])
             shell(["ip", "netns", "del", name])
         shell(["ip", "link", "del", self.tag])
 
