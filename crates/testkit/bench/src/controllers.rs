@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use controllers_core::garbage::RecentlyAbsent;
+use controllers_core::volumes::Binder;
 use controllers_node::ipam::{Pool, Range};
+use controllers_runtime::Decide;
 use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-/// Sizes to measure.
+use crate::rows::Rows;
+
+/// What to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Sizes to measure at, in nodes
@@ -28,10 +32,8 @@ pub struct Options {
 
 /// Runs all measurements.
 pub fn measure(options: &Options) -> anyhow::Result<Value> {
-    let mut rows = Vec::new();
-    let mut row = |what: &str, size: usize, took: Duration| {
-        rows.push(json!({"what": what, "size": size, "ms": (took.as_secs_f64() * 100_000.0).round() / 100.0}));
-    };
+    let mut rows = Rows::default();
+    let mut row = |what: &str, size: usize, took: Duration| rows.add_time(what, size, took);
     for &n in &options.nodes {
         row("subnets for all nodes", n, subnets(n)?);
         row("subnet for the last node, by scan", n, last_subnet_by_scan(n)?);
@@ -44,8 +46,9 @@ pub fn measure(options: &Options) -> anyhow::Result<Value> {
             row("owner checks after deletions, by scan", n, owner_checks_by_scan(n));
         }
         row("one indexed Job pass, 500 pods to make", n, job_pass(n)?);
+        row("a new PersistentVolume, with the passes that it causes", n, new_volume(n)?);
     }
-    Ok(Value::Array(rows))
+    Ok(rows.into_json())
 }
 
 fn time<T>(work: impl FnOnce() -> T) -> Duration {
@@ -150,4 +153,28 @@ fn job_pass(completions: usize) -> anyhow::Result<Duration> {
         "status": {"startTime": "2026-01-01T00:00:00Z", "succeeded": done, "completedIndexes": format!("0-{}", done - 1)}}))?;
     let now = "2026-01-01T00:00:00Z".parse()?;
     Ok(time(|| controllers_workloads::job::reconcile(&job, &[], now)))
+}
+
+/// A volume that fits 10 of 20 open claims, beside `count` claims that are bound.
+fn new_volume(count: usize) -> anyhow::Result<Duration> {
+    let volume = |name: &str, claim: Value| {
+        json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Bound"}, "spec": {"storageClassName": "c",
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "claimRef": claim}})
+    };
+    let claim = |name: &str, class: &str, volume: Value, phase: &str| {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name}, "status": {"phase": phase},
+            "spec": {"storageClassName": class, "volumeName": volume, "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let bound = |i: usize| claim(&format!("c{i}"), "c", json!(format!("v{i}")), "Bound");
+    let open =
+        |i: usize| claim(&format!("open-{i}"), if i.is_multiple_of(2) { "c" } else { "d" }, Value::Null, "Pending");
+    let claims = (0..count).map(bound).chain((0..20).map(open)).map(serde_json::from_value);
+    let owner = |i: usize| json!({"namespace": "n", "name": format!("c{i}"), "uid": format!("c{i}")});
+    let volumes = (0..count).map(|i| volume(&format!("v{i}"), owner(i))).chain([volume("new", Value::Null)]);
+    let volumes = volumes.map(serde_json::from_value).collect::<Result<Vec<PersistentVolume>, _>>()?;
+    let new: PersistentVolume = serde_json::from_value(volume("new", Value::Null))?;
+    let binder = Binder::fixed(claims.collect::<Result<_, _>>()?, volumes, Vec::new());
+    let now = "2026-01-01T00:00:00Z".parse()?;
+    Ok(time(|| binder.keys_woken_by(&new).iter().map(|key| binder.reconcile(key, now).len()).sum::<usize>()))
 }

@@ -1,16 +1,21 @@
-//! Benchmarks of a running cluster: pod start compared with the runtime's minimum, and controllers'
-//! decisions at large sizes. Prints one JSON value.
+//! Figures of a running cluster, pod start against the runtime's own floor, of decisions at the size of large clusters,
+//! and of single components. Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
 mod controllers;
+mod events;
 mod floor;
+mod node;
 mod pods;
+mod requests;
+mod rows;
+mod scheduler;
 mod stats;
 
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(version, about = "Measures pod start through the API and through the container runtime alone")]
+#[command(version, about = "Measures pod start, decisions in large clusters, and single components")]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -24,6 +29,14 @@ enum What {
     Floor(floor::Options),
     /// Controllers' decisions in large clusters, without a cluster
     Controllers(controllers::Options),
+    /// The scheduler's hot paths in large clusters, without a cluster
+    Scheduler(scheduler::Options),
+    /// Requests of a pass over discovery and quotas, to an API server in this process
+    Requests(requests::Options),
+    /// Events that reach an API server in this process
+    Events(events::Options),
+    /// Calls of the runtime for each container, and delays by blocking work, with a kubelet in this process
+    Node(node::Options),
 }
 
 #[tokio::main]
@@ -32,6 +45,10 @@ async fn main() -> anyhow::Result<()> {
         What::Pods(options) => pods::measure(&options).await?,
         What::Floor(options) => floor::measure(&options).await?,
         What::Controllers(options) => controllers::measure(&options)?,
+        What::Scheduler(options) => scheduler::measure(&options)?,
+        What::Requests(options) => requests::measure(&options).await?,
+        What::Events(options) => events::measure(&options).await?,
+        What::Node(options) => node::measure(&options).await?,
     };
     println!("{figures}");
     Ok(())

@@ -1,102 +1,67 @@
-//! Measures how the cost of hot paths grows with the cluster. Prints tables; run with `cargo test --release -p
-//! scheduler-core --test growth -- --ignored --nocapture --test-threads=1`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+//! Cost of the scheduler's hot paths as the cluster grows.
 
-use std::collections::HashMap;
+mod objects;
+
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
+use anyhow::{Context, ensure};
 use scheduler_core::cache::Cache;
 use scheduler_core::nominated::NominationIndex;
 use scheduler_core::queue::{Failure, Judge, Queue, Waits};
 use scheduler_framework::cycle::{NoNominations, Nominations, schedule};
-use scheduler_framework::selector::Labels;
-use scheduler_framework::{ClaimView, Cluster, ClusterEvent, NodeInfo, PodInfo, Points, Profile, Rank, Snapshot};
+use scheduler_framework::{Cluster, ClusterEvent, NodeInfo, PodInfo, Points, Profile, Rank, Snapshot};
 use serde_json::{Value, json};
 
-const NODES: [usize; 2] = [1_000, 5_000];
-const PODS: [usize; 3] = [1_000, 10_000, 150_000];
+use crate::rows::Rows;
+use objects::{Objects, cluster, images, local_volume, node, pod};
 
-fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Sizes to measure at, in nodes
+    #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
+    nodes: Vec<usize>,
+    /// Sizes to measure at, in pods
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000,150000")]
+    pods: Vec<usize>,
 }
 
-fn node(at: usize, images: &[Value]) -> Arc<Node> {
-    let labels =
-        json!({"kubernetes.io/hostname": format!("n{at}"), "topology.kubernetes.io/zone": format!("z{}", at % 3)});
-    from(json!({"metadata": {"name": format!("n{at}"), "labels": labels},
-        "status": {"images": images, "allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}}}))
-}
-
-fn images(extra: usize) -> Vec<Value> {
-    let image = |at: usize| json!({"names": [format!("registry.example/team/image-{at}:v1")], "sizeBytes": 1 << 20});
-    (0..50).map(image).chain((0..extra).map(|at| image(1000 + at))).collect()
-}
-
-fn pod(name: &str, spec: Value) -> Pod {
-    let mut spec = spec;
-    spec["containers"] = json!([{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]);
-    from(json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"},
-        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]},
-        "spec": spec}))
-}
-
-fn info(pod: Pod) -> Arc<PodInfo> {
-    Arc::new(PodInfo::new(Arc::new(pod)))
-}
-
-/// Volumes of one class, and a claim `data` that waits for its first consumer.
-#[derive(Default)]
-struct Objects {
-    volumes: Vec<Arc<PersistentVolume>>,
-}
-
-impl ClaimView for Objects {
-    fn claim(&self, _: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
-        Some(from(json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"storageClassName": "c",
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})))
-    }
-
-    fn volume(&self, _: &str) -> Option<Arc<PersistentVolume>> {
-        None
-    }
-
-    fn volumes_of_class(&self, _: &str) -> Vec<Arc<PersistentVolume>> {
-        self.volumes.clone()
-    }
-
-    fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
-        Some(from(json!({"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner",
-            "volumeBindingMode": "WaitForFirstConsumer"})))
-    }
-}
-
-impl Cluster for Objects {
-    fn budgets(&self, _: &str) -> Vec<Arc<PodDisruptionBudget>> {
-        Vec::new()
-    }
-
-    fn claims(&self) -> &dyn ClaimView {
-        self
-    }
-
-    fn service_selectors(&self, _: &str, _: &Labels) -> Vec<Labels> {
-        Vec::new()
-    }
-}
-
-fn profile(objects: Objects, only: &[&str]) -> Profile {
-    let cluster: Arc<dyn Cluster> = Arc::new(objects);
-    let mut points = Points::default();
-    for entry in scheduler_plugins::registry() {
-        if only.is_empty() || only.contains(&entry.name) {
-            (entry.make)(&Value::Null, &cluster, &mut points).unwrap();
+/// Runs all measurements.
+pub fn measure(options: &Options) -> anyhow::Result<Value> {
+    let mut rows = Rows::default();
+    for &nodes in &options.nodes {
+        images_of_nodes(nodes, &mut rows)?;
+        nominations(nodes, &mut rows)?;
+        volumes(nodes, 1_000, &mut rows)?;
+        preemption_with_spreading(nodes, &mut rows)?;
+        // More do not fit.
+        for &pods in options.pods.iter().filter(|pods| **pods <= 100 * nodes) {
+            default_spreading(nodes, pods, &mut rows)?;
         }
     }
-    Profile { name: "default-scheduler".into(), points, percentage_of_nodes_to_score: 0 }
+    for &pods in &options.pods {
+        events_for_waiting_pods(pods, &mut rows)?;
+    }
+    Ok(rows.into_json())
+}
+
+/// Returns the mean time of `rounds` calls.
+fn time<T>(rounds: u32, mut call: impl FnMut() -> T) -> Duration {
+    let begun = Instant::now();
+    (0..rounds).for_each(|_| drop(black_box(call())));
+    begun.elapsed() / rounds
+}
+
+/// Returns a profile of the plugins of these names, or of all if none is named.
+fn profile(objects: Objects, only: &[&str]) -> anyhow::Result<Profile> {
+    let cluster: Arc<dyn Cluster> = Arc::new(objects);
+    let mut points = Points::default();
+    for entry in scheduler_plugins::registry().iter().filter(|e| only.is_empty() || only.contains(&e.name)) {
+        (entry.make)(&Value::Null, &cluster, &mut points).map_err(anyhow::Error::msg)?;
+    }
+    Ok(Profile { name: "default-scheduler".into(), points, percentage_of_nodes_to_score: 0 })
 }
 
 struct OneProfile(Profile);
@@ -119,143 +84,87 @@ impl Judge for OneProfile {
     }
 }
 
-/// Returns the mean time of `rounds` calls.
-fn time(rounds: u32, mut call: impl FnMut()) -> Duration {
-    let began = Instant::now();
-    (0..rounds).for_each(|_| call());
-    began.elapsed() / rounds
-}
-
-fn print(what: &str, size: impl std::fmt::Display, took: Duration) {
-    println!("| {what} | {size} | {:.3} ms |", took.as_secs_f64() * 1e3);
-}
-
-/// Builds a cluster of `nodes` with `pods` pods spread over it.
-fn cluster(nodes: usize, pods: usize) -> Arc<Snapshot> {
+fn images_of_nodes(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let cache = Cache::default();
-    (0..nodes).for_each(|at| cache.set_node(&node(at, &[])));
+    let objects = (0..nodes).map(|at| node(at, &images(0))).collect::<Result<Vec<_>, _>>()?;
+    let added = time(1, || objects.iter().for_each(|node| cache.set_node(node)));
+    rows.add_time("all nodes added to the cache, 50 images each", nodes, added);
+    let changed = (1..=10).map(|extra| node(7, &images(extra))).collect::<Result<Vec<_>, _>>()?;
+    let mut next = changed.iter();
+    let pulled = time(10, || next.next().map(|node| cache.set_node(node)));
+    rows.add_time("a node pulls an image, in the cache", nodes, pulled);
+    Ok(())
+}
+
+fn nominations(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
+    let index = NominationIndex::default();
+    for at in 0..1_000 {
+        index.set(&pod(&format!("p{at}"), "100m", json!({}))?, &format!("n{at}"));
+    }
+    let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
+    let took = time(3, || names.iter().map(|name| index.on(name).len()).sum::<usize>());
+    rows.add_time("nominations looked up for every node, 1,000 nominations", nodes, took);
+    Ok(())
+}
+
+fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
+    let queue = Queue::new(Arc::new(OneProfile(profile(Objects::default(), &[])?)), Waits::default());
     for at in 0..pods {
-        cache.set_pod(&info(pod(&format!("p{at}"), json!({"nodeName": format!("n{}", at % nodes)}))));
+        let name = format!("p{at}");
+        queue.set(pod(&name, "100m", json!({}))?, None, 0);
+        queue.reject(&name, Failure { plugins: ["NodeResourcesFit"].into(), ..Failure::default() }, 1);
     }
-    cache.snapshot()
+    let bound = pod("other", "100m", json!({"nodeName": "n1"}))?;
+    let added = time(3, || queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(&bound))));
+    rows.add_time("a pod was bound: event for pods that wait for resources", pods, added);
+    let (old, new) = (Arc::new(NodeInfo::bare(node(1, &images(0))?)), Arc::new(NodeInfo::bare(node(1, &images(1))?)));
+    let pulled = || queue.event(ClusterEvent::NodeUpdated { old: Arc::clone(&old), new: Arc::clone(&new) });
+    rows.add_time("a node pulled an image: event for pods that wait for resources", pods, time(1, pulled));
+    ensure!(queue.counts().unschedulable == pods, "the events woke pods that they can't help");
+    Ok(())
 }
 
-#[test]
-#[ignore = "measures"]
-fn nodes_with_images() {
-    for nodes in NODES {
-        let cache = Cache::default();
-        let objects: Vec<_> = (0..nodes).map(|at| node(at, &images(0))).collect();
-        print(
-            "all nodes added, 50 images each",
-            nodes,
-            time(1, || objects.iter().for_each(|node| cache.set_node(node))),
-        );
-        let mut extra = 0;
-        let change = || {
-            extra += 1;
-            cache.set_node(&node(7, &images(extra)));
-        };
-        print("one node pulls an image", nodes, time(10, change));
-    }
+/// Times attempts to schedule a pod, each of which must find a node.
+fn attempts(rounds: u32, profile: &Profile, snapshot: &Snapshot, pod: &Arc<PodInfo>) -> anyhow::Result<Duration> {
+    let mut found = true;
+    let took = time(rounds, || found &= schedule(profile, snapshot, &NoNominations, pod, &mut 0).is_ok());
+    ensure!(found, "no node was found for the pod");
+    Ok(took)
 }
 
-#[test]
-#[ignore = "measures"]
-fn nominations() {
-    for nodes in NODES {
-        let index = NominationIndex::default();
-        for at in 0..1_000 {
-            index.set(&info(pod(&format!("p{at}"), json!({}))), &format!("n{at}"));
-        }
-        let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
-        let took = time(3, || assert!(names.iter().map(|name| index.on(name).len()).sum::<usize>() <= 1_000));
-        print("nominations of every node looked up, 1,000 nominations", nodes, took);
-    }
+/// Only the last node has volumes.
+fn volumes(nodes: usize, volumes: usize, rows: &mut Rows) -> anyhow::Result<()> {
+    let snapshot = cluster(nodes, 0, "100m")?;
+    let volumes = (0..volumes).map(|at| local_volume(at, nodes - 1)).collect::<Result<Vec<_>, _>>()?;
+    let profile = profile(Objects { volumes }, &["VolumeBinding"])?;
+    let claims = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let took = attempts(1, &profile, &snapshot, &pod("p", "100m", claims)?)?;
+    rows.add_time("attempt of a pod with an unbound claim, 1,000 local volumes", nodes, took);
+    Ok(())
 }
 
-#[test]
-#[ignore = "measures"]
-fn events_for_waiting_pods() {
-    for pods in PODS {
-        let queue = Queue::new(Arc::new(OneProfile(profile(Objects::default(), &[]))), Waits::default());
-        for at in 0..pods {
-            let name = format!("p{at}");
-            queue.set(info(pod(&name, json!({}))), None, 0);
-            queue.reject(&name, Failure { plugins: ["NodeResourcesFit"].into(), ..Failure::default() }, 1);
-        }
-        let bound = info(pod("other", json!({"nodeName": "n1"})));
-        let added = || queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(&bound)));
-        print("a pod was bound, pods that wait for resources", pods, time(3, added));
-        let bare = |extra| Arc::new(NodeInfo::bare(node(1, &images(extra))));
-        let (old, new) = (bare(0), bare(1));
-        let pulled = || queue.event(ClusterEvent::NodeUpdated { old: Arc::clone(&old), new: Arc::clone(&new) });
-        print("a node pulled an image, pods that wait for resources", pods, time(1, pulled));
-        assert_eq!(queue.counts().unschedulable, pods);
-    }
+/// The first attempt counts all pods; those that follow are measured.
+fn default_spreading(nodes: usize, pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
+    let snapshot = cluster(nodes, pods, "100m")?;
+    let profile = profile(Objects::default(), &["PodTopologySpread", "NodeResourcesFit"])?;
+    let pod = pod("p", "100m", json!({}))?;
+    attempts(1, &profile, &snapshot, &pod)?;
+    let took = attempts(10, &profile, &snapshot, &pod)?;
+    rows.add_time("attempt of a replica, default spread constraints", format!("{nodes} nodes, {pods} pods"), took);
+    Ok(())
 }
 
-#[test]
-#[ignore = "measures"]
-fn volumes() {
-    for (nodes, volumes) in [(1_000, 1_000), (5_000, 1_000)] {
-        let snapshot = cluster(nodes, 0);
-        // Only the last node has a volume.
-        let volume = |at: usize| {
-            let name = format!("n{}", nodes - 1);
-            from(json!({"metadata": {"name": format!("v{at}")}, "status": {"phase": "Available"}, "spec": {
-                "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                    {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}]}]}}}}))
-        };
-        let objects = Objects { volumes: (0..volumes).map(volume).collect() };
-        let profile = profile(objects, &["VolumeBinding"]);
-        let claims = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
-        let pod = info(pod("p", claims));
-        let took = time(1, || assert!(schedule(&profile, &snapshot, &NoNominations, &pod, &mut 0).is_ok()));
-        print(&format!("attempt with a waiting claim, {volumes} volumes"), nodes, took);
-    }
-}
-
-#[test]
-#[ignore = "measures"]
-fn default_spreading() {
-    for (nodes, pods) in [(1_000, 1_000), (1_000, 10_000), (5_000, 10_000), (5_000, 150_000)] {
-        let snapshot = cluster(nodes, pods);
-        let profile = profile(Objects::default(), &["PodTopologySpread", "NodeResourcesFit"]);
-        let pod = info(pod("p", json!({})));
-        let attempt = || assert!(schedule(&profile, &snapshot, &NoNominations, &pod, &mut 0).is_ok());
-        attempt();
-        print("attempt of a replica, default constraints", format!("{nodes} nodes, {pods} pods"), time(10, attempt));
-    }
-}
-
-#[test]
-#[ignore = "measures"]
-fn preemption_with_spreading() {
-    for nodes in NODES {
-        let cache = Cache::default();
-        (0..nodes).for_each(|at| cache.set_node(&node(at, &[])));
-        for at in 0..nodes * 3 {
-            let mut filler = pod(&format!("p{at}"), json!({"nodeName": format!("n{}", at % nodes)}));
-            let requests: HashMap<&str, &str> = [("cpu", "10")].into();
-            let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
-            filler.spec.as_mut().unwrap().containers = from(containers);
-            cache.set_pod(&info(filler));
-        }
-        let snapshot = cache.snapshot();
-        let constraint = json!({"maxSkew": 5, "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}});
-        let mut preemptor = pod("p", json!({"priority": 1000, "topologySpreadConstraints": [constraint]}));
-        let containers = json!([{"name": "c", "resources": {"requests": {"cpu": "20"}}}]);
-        preemptor.spec.as_mut().unwrap().containers = from(containers);
-        let preemptor = info(preemptor);
-        let plugins = ["NodeResourcesFit", "PodTopologySpread", "DefaultPreemption"];
-        let profile = profile(Objects::default(), &plugins);
-        let attempt = || {
-            let unfit = schedule(&profile, &snapshot, &NoNominations, &preemptor, &mut 0).err().unwrap();
-            assert!(!unfit.remedy.evict.is_empty(), "{}", unfit.diagnosis.message());
-        };
-        print("preemption under a spread constraint by host", nodes, time(1, attempt));
-    }
+fn preemption_with_spreading(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
+    let snapshot = cluster(nodes, 3 * nodes, "10")?;
+    let constraint = json!({"maxSkew": 5, "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}});
+    let preemptor = pod("p", "20", json!({"priority": 1000, "topologySpreadConstraints": [constraint]}))?;
+    let profile = profile(Objects::default(), &["NodeResourcesFit", "PodTopologySpread", "DefaultPreemption"])?;
+    let begun = Instant::now();
+    let unfit = schedule(&profile, &snapshot, &NoNominations, &preemptor, &mut 0).err();
+    let took = begun.elapsed();
+    let unfit = unfit.context("the pod fits without a preemption")?;
+    ensure!(!unfit.remedy.evict.is_empty(), "no victim was found: {}", unfit.diagnosis.message());
+    rows.add_time("preemption under a spread constraint by host", nodes, took);
+    Ok(())
 }

@@ -157,6 +157,8 @@ impl RuntimeService for Runtime {
         };
         let held = Held { config, sandbox: request.pod_sandbox_id, status, ended: watch::Sender::new(false) };
         things.containers.insert(id.clone(), held);
+        drop(things);
+        self.0.notify(&id, ContainerEventType::ContainerCreatedEvent);
         Ok(Response::new(CreateContainerResponse { container_id: id }))
     }
 
@@ -174,6 +176,7 @@ impl RuntimeService for Runtime {
             (behaviour::of(&container.config, &sandbox), container.status.log_path.clone(), name)
         };
         log(Path::new(&path), &format!("simulated container {name} started"));
+        self.0.notify(&id, ContainerEventType::ContainerStartedEvent);
         if let Some((after, code)) = behaviour.exits {
             let state = self.0.clone();
             self.0.tasks.spawn_isolated("simulated container", async move {

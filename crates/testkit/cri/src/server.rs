@@ -8,15 +8,23 @@ use base_task::{CancellationToken, Tasks};
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::DropGuard;
 
-/// A running fake runtime; dropping it stops it.
-#[derive(Debug)]
+/// A running fake; it stops when dropped.
 pub struct FakeRuntime {
     endpoint: String,
+    state: Arc<State>,
     _stop: DropGuard,
+}
+
+impl std::fmt::Debug for FakeRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeRuntime").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
 }
 
 impl FakeRuntime {
@@ -31,10 +39,15 @@ impl FakeRuntime {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
-        let tasks = Tasks::new(stop.clone());
-        let state = State::new(tasks.clone());
+        let state = State::new();
+        let counted = Arc::clone(&state);
+        let count = move |request: http::Request<tonic::body::Body>| {
+            counted.calls.fetch_add(1, Ordering::Relaxed);
+            request
+        };
         let server = tonic::transport::Server::builder()
-            .add_service(RuntimeServiceServer::new(Runtime(state)))
+            .layer(tower::util::MapRequestLayer::new(count))
+            .add_service(RuntimeServiceServer::new(Runtime(Arc::clone(&state))))
             .add_service(ImageServiceServer::new(Images))
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
         tasks.spawn_critical("simulated runtime", async move {
@@ -42,7 +55,12 @@ impl FakeRuntime {
                 tracing::error!(error = %e, "the simulated runtime ended");
             }
         });
-        Ok(FakeRuntime { endpoint: format!("unix://{}", path.display()), _stop: stop.drop_guard() })
+        Ok(FakeRuntime { endpoint: format!("unix://{}", path.display()), state, _stop: stop.drop_guard() })
+    }
+
+    /// Returns the number of calls of the runtime and image services so far.
+    pub fn calls(&self) -> u64 {
+        self.state.calls.load(Ordering::Relaxed)
     }
 
     /// Returns the endpoint (`unix://...`).

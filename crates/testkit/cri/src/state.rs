@@ -34,6 +34,8 @@ pub(crate) struct Things {
 pub(crate) struct State {
     pub(crate) things: Mutex<Things>,
     pub(crate) events: broadcast::Sender<ContainerEventResponse>,
+    /// Calls of both services so far.
+    pub(crate) calls: AtomicU64,
     serial: AtomicU64,
     /// Ends the containers that exit by themselves.
     pub(crate) tasks: Tasks,
@@ -46,7 +48,7 @@ pub(crate) fn now() -> i64 {
 impl State {
     pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
         let (events, _) = broadcast::channel(1024);
-        Arc::new(State { things: Mutex::default(), events, serial: AtomicU64::new(1), tasks })
+        Arc::new(State { things: Mutex::default(), events, calls: AtomicU64::new(0), serial: AtomicU64::new(1) })
     }
 
     /// Returns an ID in the form of a real one, which is not reused after a restart.
@@ -84,7 +86,14 @@ impl State {
         let _ = self.events.send(event);
     }
 
-    /// Returns whether the pod's annotation `stop-failures` makes this stop fail.
+    /// Sends an event about a container, as runtimes do for whatever happens to it.
+    pub(crate) fn notify(&self, id: &str, kind: ContainerEventType) {
+        let things = self.things.lock();
+        let Some(container) = things.containers.get(id) else { return };
+        let _ = self.events.send(event(&things, id, &container.sandbox, kind));
+    }
+
+    /// Whether this stop is one of those that the pod's annotation `stop-failures` has fail.
     pub(crate) fn stop_fails(&self, id: &str) -> bool {
         let mut things = self.things.lock();
         let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else { return false };
