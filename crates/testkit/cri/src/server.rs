@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::DropGuard;
 
-/// A running fake; it stops when dropped.
+/// A running fake runtime; dropping it stops it.
 pub struct FakeRuntime {
     endpoint: String,
     state: Arc<State>,
@@ -39,7 +39,8 @@ impl FakeRuntime {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
-        let state = State::new();
+        let tasks = Tasks::new(stop.clone());
+        let state = State::new(tasks.clone());
         let counted = Arc::clone(&state);
         let count = move |request: http::Request<tonic::body::Body>| {
             counted.calls.fetch_add(1, Ordering::Relaxed);

@@ -48,7 +48,7 @@ pub(crate) fn now() -> i64 {
 impl State {
     pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
         let (events, _) = broadcast::channel(1024);
-        Arc::new(State { things: Mutex::default(), events, calls: AtomicU64::new(0), serial: AtomicU64::new(1) })
+        Arc::new(State { things: Mutex::default(), events, calls: AtomicU64::new(0), serial: AtomicU64::new(1), tasks })
     }
 
     /// Returns an ID in the form of a real one, which is not reused after a restart.
@@ -93,7 +93,7 @@ impl State {
         let _ = self.events.send(event(&things, id, &container.sandbox, kind));
     }
 
-    /// Whether this stop is one of those that the pod's annotation `stop-failures` has fail.
+    /// Returns whether the pod's annotation `stop-failures` makes this stop fail.
     pub(crate) fn stop_fails(&self, id: &str) -> bool {
         let mut things = self.things.lock();
         let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else { return false };
