@@ -61,22 +61,22 @@ async fn calls_of_starts(pods: usize) -> anyhow::Result<u64> {
     let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
     let runtime = FakeRuntime::start(&settings.root_dir).await?;
     let stop = CancellationToken::new();
-    let kubelet = tokio::spawn({
-        let (endpoint, stop) = (runtime.endpoint().to_owned(), stop.clone());
-        async move { node_kubelet::run(settings, &endpoint, stop).await }
-    });
-    let before = wait_until_still(&runtime).await;
-    for i in 0..pods {
-        let name = format!("p{i}");
-        let container = json!({"name": "c", "image": "example.com/c:1"});
-        let pod =
-            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}});
-        std::fs::write(manifests.join(format!("{name}.yaml")), pod.to_string())?;
-        wait_for_start(folder.path(), i + 1).await?;
-    }
-    let calls = wait_until_still(&runtime).await - before;
-    stop.cancel();
-    kubelet.await?.context("the kubelet")?;
+    let kubelet = async { node_kubelet::run(settings, runtime.endpoint(), stop.clone()).await.context("the kubelet") };
+    let starts = async {
+        let before = wait_until_still(&runtime).await;
+        for i in 0..pods {
+            let name = format!("p{i}");
+            let container = json!({"name": "c", "image": "example.com/c:1"});
+            let spec = json!({"containers": [container]});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+            std::fs::write(manifests.join(format!("{name}.yaml")), pod.to_string())?;
+            wait_for_start(folder.path(), i + 1).await?;
+        }
+        let calls = wait_until_still(&runtime).await - before;
+        stop.cancel();
+        Ok(calls)
+    };
+    let ((), calls) = tokio::try_join!(kubelet, starts)?;
     Ok(calls)
 }
 
