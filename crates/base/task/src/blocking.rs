@@ -41,7 +41,7 @@ pub fn assert_may_block() {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
     use std::time::Duration;
 
