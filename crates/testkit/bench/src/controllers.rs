@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::rows::Rows;
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Sizes to measure at, in nodes

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use testkit_control_plane::{ControlPlane, Options as Parts};
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Sizes of bursts, in events about as many pods

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use testkit_cri::FakeRuntime;
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many static pods of one container start
+    /// Number of static pods with one container
     #[arg(long, default_value_t = 20)]
     pods: usize,
     /// Files of each of the two trees that are measured

@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use testkit_control_plane::{Caller, ControlPlane};
 
-/// What a quota of a namespace may count that only the API server can tell.
+/// Resources of a quota whose objects the controller manager does not cache and counts through the API server.
 const COUNTED: [&str; 5] =
     ["configmaps", "secrets", "count/deployments.apps", "count/jobs.batch", "count/ingresses.networking.k8s.io"];
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many ConfigMaps there are in the namespace
+    /// Number of ConfigMaps in the namespace
     #[arg(long, default_value_t = 1000)]
     objects: usize,
 }

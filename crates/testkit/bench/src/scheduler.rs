@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::rows::Rows;
 use objects::{Objects, cluster, images, local_volume, node, pod};
 
-/// What to measure.
+/// Sizes to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Sizes to measure at, in nodes
