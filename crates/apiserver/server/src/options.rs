@@ -82,7 +82,7 @@ pub struct ServerOptions {
     /// Timeout of a request that is no watch, stream or proxy
     #[arg(long, default_value = "1m0s")]
     pub request_timeout: String,
-    /// How long to keep serving after a stop signal, while /readyz fails
+    /// Time to keep serving after a stop signal, while /readyz fails
     #[arg(long, default_value = "0s")]
     pub shutdown_delay_duration: String,
 

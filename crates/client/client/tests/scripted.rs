@@ -321,7 +321,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     }
     assert_eq!(*asked.lock(), [TOKENS, ACCESS, ACCESS, TOKENS]);
     for _ in 0..2 {
-        assert_eq!(check(&access, "c", "/metrics").await, 401, "nobody knows");
+        assert_eq!(check(&access, "c", "/metrics").await, 401, "no user has the token");
     }
     assert_eq!(asked.lock().len(), 6);
     let none = AnswerLifetimes { tokens: Duration::ZERO, authorized: Duration::ZERO, unauthorized: Duration::ZERO };

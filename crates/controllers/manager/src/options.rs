@@ -30,13 +30,13 @@ pub struct Options {
     /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// How long the user of a token is cached
+    /// Time for which the user of a token is cached
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// How long a permission is cached
+    /// Time for which a permission is cached
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long a denial is cached
+    /// Time for which a denial is cached
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
@@ -120,7 +120,7 @@ pub struct Options {
     /// Duration of the Lease: how long others wait for a renewal
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader that can't renew keeps leading
+    /// Time for which a leader that cannot renew keeps leading
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
     /// Interval between attempts to acquire the Lease
