@@ -53,6 +53,21 @@ def service(c):
     until(lambda: sum(len(s["endpoints"]) for s in c.json("endpointslices", "-l", "kubernetes.io/service-name=web")["items"]) == 3)
 
 
+@check("simulated/pod-status-of-another-client-is-repaired", deadline=90)
+def repaired(c):
+    """The node lifecycle controller marks the pods of a node that was not ready; only the kubelet takes that back."""
+    name = c.json("pods", "-l", "app=web")["items"][0]["metadata"]["name"]
+
+    def ready():
+        conditions = c.json("pod", name)["status"]["conditions"]
+        return next(condition["status"] for condition in conditions if condition["type"] == "Ready")
+    # The second repair may come 10 s after the first.
+    for _ in range(2):
+        change = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        c.k("patch", "pod", name, "--subresource=status", "--type=strategic", "-p", json.dumps(change))
+        until(lambda: ready() == "True", 30, what="the pod is ready again")
+
+
 @check("simulated/rollout", deadline=90)
 def rollout(c):
     c.k("set", "image", "deployment/web", "c=web:2")

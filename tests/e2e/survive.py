@@ -95,6 +95,25 @@ def kill_each(c):
     assert c.containers() == before, f"containers changed: {before} -> {c.containers()}"
 
 
+@check("survive/runtime-that-keeps-restarting", deadline=120)
+def restarting(c):
+    """A containerd that is away for seconds takes neither the node nor the endpoints of its pods away."""
+    c.settled()
+    service = c.json("service", "backend")["spec"]
+    end = time.time() + 22
+    with Traffic(f"http://{service['clusterIP']}:{service['ports'][0]['port']}/") as traffic:
+        while time.time() < end:
+            component = c.components()["containerd"]
+            if component["ready"]:
+                os.kill(component["pid"], signal.SIGKILL)
+            time.sleep(0.3)
+        conditions = c.json("nodes")["items"][0]["status"]["conditions"]
+        assert [x["status"] for x in conditions if x["type"] == "Ready"] == ["True"], conditions
+        until(lambda: c.components()["containerd"]["ready"], 60, what="containerd is back")
+        c.settled()
+    assert traffic.good > 5 and not traffic.bad, f"{traffic.good} requests answered, curl failed with {traffic.bad[:20]}"
+
+
 @check("survive/kill-everything", deadline=300)
 def kill_all(c):
     service = c.json("service", "backend")["spec"]

@@ -9,6 +9,7 @@ use crate::context::Node;
 use client::{Client, Patch};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as NodeObject, NodeStatus};
+use node_runtime::v1::{Image, RuntimeStatus};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
         port,
         told: NodeStatus::default(),
         at: Instant::now(),
+        runtime: LastAnswer::default(),
         uid: watch::Sender::default(),
     };
     let uid = tokio::select! {
@@ -45,6 +47,28 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
     }
 }
 
+/// How long a runtime that does not answer counts as up. A restart of containerd takes a moment, but all endpoints of a
+/// node that is not ready are withdrawn.
+const RUNTIME_GRACE: Duration = Duration::from_secs(30);
+
+/// What the runtime answered last.
+#[derive(Default)]
+struct LastAnswer(Option<(Instant, RuntimeStatus, Vec<Image>)>);
+
+impl LastAnswer {
+    fn put(&mut self, status: RuntimeStatus, images: Vec<Image>, now: Instant) {
+        self.0 = Some((now, status, images));
+    }
+
+    /// Returns the answer unless it is too old.
+    fn at(&self, now: Instant) -> (Option<&RuntimeStatus>, &[Image]) {
+        match &self.0 {
+            Some((at, status, images)) if now.duration_since(*at) < RUNTIME_GRACE => (Some(status), images),
+            _ => (None, &[]),
+        }
+    }
+}
+
 struct Keeper {
     node: Arc<Node>,
     client: Client,
@@ -52,6 +76,7 @@ struct Keeper {
     port: u16,
     told: NodeStatus,
     at: Instant,
+    runtime: LastAnswer,
     /// The Node object's uid.
     uid: watch::Sender<String>,
 }
@@ -80,9 +105,8 @@ impl Keeper {
         match api.get_opt(&name).await? {
             Some(found) => self.adopt(found).await,
             None => {
-                let (runtime, images) = self.ask().await;
-                let look = self.look(runtime.as_ref(), &images);
-                api.create(&object::new_node(&self.node, &look)).await
+                self.ask_runtime().await;
+                api.create(&object::new_node(&self.node, &self.look())).await
             }
         }
     }
@@ -99,24 +123,23 @@ impl Keeper {
         self.client.api::<NodeObject>().patch(&self.node.settings.node_name, &patch).await
     }
 
-    async fn ask(&self) -> (Option<node_runtime::v1::RuntimeStatus>, Vec<node_runtime::v1::Image>) {
+    async fn ask_runtime(&mut self) {
         let (status, images) = tokio::join!(self.node.runtime.status(), self.node.runtime.images());
-        let status = status.ok().inspect(|status| self.node.learn(status));
-        (status.map(|s| s.status.unwrap_or_default()), images.unwrap_or_default())
+        if let Ok(status) = status {
+            self.node.learn(&status);
+            self.runtime.put(status.status.unwrap_or_default(), images.unwrap_or_default(), Instant::now());
+        }
     }
 
-    fn look<'a>(
-        &'a self,
-        runtime: Option<&'a node_runtime::v1::RuntimeStatus>,
-        images: &'a [node_runtime::v1::Image],
-    ) -> Look<'a> {
+    fn look(&self) -> Look<'_> {
+        let (runtime, images) = self.runtime.at(Instant::now());
         Look { machine: &self.machine, runtime, images, port: self.port, now: Timestamp::now() }
     }
 
     /// Writes the status if it is due. Returns true if the node is ready and the API server has that status.
     async fn tell(&mut self) -> bool {
-        let (runtime, images) = self.ask().await;
-        let status = object::status(&self.node, &self.look(runtime.as_ref(), &images), &self.told);
+        self.ask_runtime().await;
+        let status = object::status(&self.node, &self.look(), &self.told);
         let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         let due = self.at.elapsed() >= self.node.settings.report_every || object::differ(&status, &self.told);
         if !due {
@@ -150,4 +173,20 @@ fn body(status: &NodeStatus) -> serde_json::Value {
         list.push(json!({"$patch": "replace"}));
     }
     body
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn runtime_that_is_away_for_a_moment_counts_as_up() {
+        let (start, mut answer) = (Instant::now(), LastAnswer::default());
+        assert!(answer.at(start).0.is_none(), "it has never answered");
+        answer.put(RuntimeStatus::default(), vec![Image::default()], start);
+        let later = |seconds| answer.at(start + Duration::from_secs(seconds));
+        assert!(later(29).0.is_some() && later(29).1.len() == 1);
+        assert!(later(30).0.is_none() && later(30).1.is_empty());
+    }
 }

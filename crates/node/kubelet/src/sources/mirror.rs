@@ -112,11 +112,15 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
     }
 }
 
-/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested.
+/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; shows any other to its worker.
 pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
     let hash = annotation(mirror, MIRROR).unwrap_or_default();
-    if !current(node, hash) || mirror.metadata.deletion_timestamp.is_some() {
-        delete(node, mirror);
+    match node.workers.all().into_iter().find(|s| annotation(&s.pod, HASH) == Some(hash) && s.wanted) {
+        Some(shown) if mirror.metadata.deletion_timestamp.is_none() => {
+            let uid = shown.pod.metadata.uid.as_deref().unwrap_or_default();
+            node.workers.send(uid, Message::MirrorShown(mirror.clone()));
+        }
+        _ => delete(node, mirror),
     }
 }
 
@@ -128,10 +132,6 @@ pub(crate) fn lost(node: &Arc<Node>, mirror: &Arc<Pod>) {
     if let Some(shown) = node.workers.all().into_iter().find(own) {
         wanted(node, &shown.pod);
     }
-}
-
-fn current(node: &Node, hash: &str) -> bool {
-    node.workers.all().iter().any(|s| annotation(&s.pod, HASH) == Some(hash) && s.wanted)
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub(crate) enum Message {
     Refresh,
     /// The mirror pod of a static pod was created: it has no status yet.
     Mirrored,
+    /// The mirror pod of a static pod, as the API server shows it.
+    MirrorShown(Arc<Pod>),
     /// A container runs; its postStart hook has not run yet.
     Started(Instance),
     /// Report of a container's probe.

@@ -379,6 +379,7 @@ impl Worker {
             }
             Message::Refresh => self.refresh(),
             Message::Mirrored => self.teller.tell(self.told.clone()),
+            Message::MirrorShown(mirror) => self.teller.shown(mirror),
             Message::Started(instance) => self.observed.put(instance),
             Message::Probe { name, id, kind, report } => self.report(&name, &id, kind, report),
             Message::Evict(reason, message) => {
@@ -394,6 +395,9 @@ impl Worker {
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.pod);
         let spec_changed = pod.spec != self.pod.spec;
+        if !self.is_static {
+            self.teller.shown(pod.clone());
+        }
         self.pod = pod;
         self.wanted();
         if spec_changed {

@@ -1,4 +1,7 @@
 //! The status writer: writes only the newest status, one write at a time, and retries until it is written.
+//!
+//! The kubelet owns a pod's status. When the API server shows another one than the writer wrote last (the node lifecycle
+//! controller marks the pods of a node that was not ready, and never takes that back), the writer writes it again.
 
 use crate::context::Node;
 use crate::pod::spec;
@@ -7,19 +10,34 @@ use client::{Api, Client, Patch};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// Fields of the status that a write removes when the kubelet has no value for them.
+const CLEARED: [&str; 4] = ["reason", "message", "podIP", "startTime"];
+/// Shortest time between two repairs of a status: another client may insist on its own.
+const BETWEEN_REPAIRS: Duration = Duration::from_secs(10);
 
 /// The worker's handle to its status writer.
 pub(crate) struct Teller {
-    newest: watch::Sender<(u64, Option<PodStatus>)>,
+    newest: watch::Sender<Wanted>,
     written: watch::Receiver<u64>,
+}
+
+/// What the writer works from.
+#[derive(Clone, Default)]
+struct Wanted {
+    /// Counts the statuses queued so far.
+    number: u64,
+    status: Option<PodStatus>,
+    /// The pod as the API server showed it last.
+    shown: Option<Arc<Pod>>,
 }
 
 impl Teller {
     /// Starts the status writer of a pod.
     pub(crate) fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, is_static: bool) -> Self {
-        let (newest, wanted) = watch::channel((0, None));
+        let (newest, wanted) = watch::channel(Wanted::default());
         let (done, written) = watch::channel(0);
         if let Some(client) = node.client.clone() {
             let writer = Writer {
@@ -31,6 +49,7 @@ impl Teller {
                 before: pod.status.clone().unwrap_or_default(),
                 node: node.clone(),
                 is_static,
+                version: None,
             };
             node.tasks.spawn("status writer", writer.run(wanted, done));
         }
@@ -39,15 +58,20 @@ impl Teller {
 
     /// Queues a status for writing; it replaces one that is still queued.
     pub(crate) fn tell(&self, status: PodStatus) {
-        self.newest.send_modify(|(number, newest)| {
-            *number += 1;
-            *newest = Some(status);
+        self.newest.send_modify(|wanted| {
+            wanted.number += 1;
+            wanted.status = Some(status);
         });
+    }
+
+    /// Passes on the pod that the API server shows, for comparison with what was written.
+    pub(crate) fn shown(&self, pod: Arc<Pod>) {
+        self.newest.send_modify(|wanted| wanted.shown = Some(pod));
     }
 
     /// Waits up to `limit` until the newest status is written or the writer has stopped.
     pub(crate) async fn flush(&mut self, limit: Duration) {
-        let number = self.newest.borrow().0;
+        let number = self.newest.borrow().number;
         let written = self.written.wait_for(|n| *n >= number);
         if tokio::time::timeout(limit, written).await.is_err() {
             tracing::warn!("a pod's last status could not be written in time");
@@ -64,55 +88,90 @@ struct Writer {
     full_name: String,
     before: PodStatus,
     is_static: bool,
+    /// The pod's resourceVersion after the last write.
+    version: Option<u64>,
 }
 
 /// The result of a write.
 enum Outcome {
-    Written,
+    /// With the object's resourceVersion.
+    Written(Option<u64>),
     /// The object no longer exists or has another uid.
     Gone,
     Again,
 }
 
 impl Writer {
-    async fn run(mut self, mut wanted: watch::Receiver<(u64, Option<PodStatus>)>, done: watch::Sender<u64>) {
-        let shutdown = self.node.tasks.shutdown().clone();
-        let mut wait = Duration::from_millis(100);
+    async fn run(mut self, mut wanted: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
+        let mut number = 0;
+        let mut repaired: Option<Instant> = None;
         while wanted.changed().await.is_ok() {
-            loop {
-                let (number, status) = wanted.borrow_and_update().clone();
-                let Some(status) = status else { break };
-                match self.write(&status).await {
-                    Outcome::Written => {
-                        self.before = status;
-                        wait = Duration::from_millis(100);
-                    }
-                    Outcome::Gone if self.is_static => {}
-                    Outcome::Gone => {
-                        let _ = done.send(u64::MAX);
+            let now = wanted.borrow_and_update().clone();
+            if now.number == number {
+                if !now.shown.is_some_and(|pod| self.differs(&pod)) {
+                    continue;
+                }
+                if let Some(wait) = repaired.and_then(|at| BETWEEN_REPAIRS.checked_sub(at.elapsed())) {
+                    // A status that is queued meanwhile is written at once, and repairs the old one as well.
+                    let queued = wanted.wait_for(|wanted| wanted.number != number);
+                    if let Ok(Err(_)) = tokio::time::timeout(wait, queued).await {
                         return;
                     }
-                    Outcome::Again => {
-                        tokio::select! {
-                            () = shutdown.cancelled() => return,
-                            () = tokio::time::sleep(wait) => {}
-                        }
-                        wait = (wait * 2).min(Duration::from_secs(10));
-                        continue;
-                    }
+                    wanted.mark_changed();
+                    continue;
                 }
-                // Has a receiver only while `flush` waits.
-                let _ = done.send(number);
-                break;
+                repaired = Some(Instant::now());
+                tracing::info!(pod = self.full_name, "another client changed the pod's status; writing it again");
+            }
+            match self.write_newest(&mut wanted).await {
+                Some(written) => number = written,
+                None => {
+                    // Has a receiver only while `flush` waits.
+                    let _ = done.send(u64::MAX);
+                    return;
+                }
+            }
+            let _ = done.send(number);
+        }
+    }
+
+    /// Writes the newest status, and retries until it is written; returns its number, or None if the pod is gone.
+    async fn write_newest(&mut self, wanted: &mut watch::Receiver<Wanted>) -> Option<u64> {
+        let shutdown = self.node.tasks.shutdown().clone();
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let Wanted { number, status, .. } = wanted.borrow_and_update().clone();
+            let Some(status) = status else { return Some(number) };
+            match self.write(&status).await {
+                Outcome::Written(version) => {
+                    (self.before, self.version) = (status, version);
+                    return Some(number);
+                }
+                Outcome::Gone if self.is_static => return Some(number),
+                Outcome::Gone => return None,
+                Outcome::Again => {
+                    tokio::select! {
+                        () = shutdown.cancelled() => return None,
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                    wait = (wait * 2).min(Duration::from_secs(10));
+                }
             }
         }
+    }
+
+    /// Returns whether the API server shows another status than was written last. What it showed before that write says
+    /// nothing, so only a later resourceVersion counts.
+    fn differs(&self, shown: &Pod) -> bool {
+        let later = self.version.zip(version(shown)).is_some_and(|(written, shown)| shown > written);
+        later && is_changed(&self.before, shown.status.as_ref().unwrap_or(&PodStatus::default()))
     }
 
     async fn write(&self, status: &PodStatus) -> Outcome {
         let body = patch(&self.before, status, self.uid.as_deref());
         let api = self.client.namespaced::<Pod>(&self.namespace);
         match api.patch_status(&self.name, &Patch::Strategic(body)).await {
-            Ok(_) => Outcome::Written,
+            Ok(pod) => Outcome::Written(version(&pod)),
             Err(e) if e.is_not_found() || e.is_conflict() => Outcome::Gone,
             // The API server rejects a patch with another uid than the object's as invalid.
             Err(e) if e.is_invalid() && self.replaced(&api).await => Outcome::Gone,
@@ -138,12 +197,32 @@ fn is_replaced(uid: Option<&str>, found: Option<&Pod>) -> bool {
     uid.is_some() && found.and_then(|pod| pod.metadata.uid.as_deref()) != uid
 }
 
+fn version(pod: &Pod) -> Option<u64> {
+    pod.metadata.resource_version.as_deref()?.parse().ok()
+}
+
+/// Returns whether `shown` differs from `written` in a field or condition that the kubelet writes.
+fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
+    let fields = |status: &PodStatus| {
+        let mut status = status.clone();
+        let conditions = status.conditions.take().unwrap_or_default();
+        // Serializing our own typed status can't fail.
+        (serde_json::to_value(status).unwrap_or_default(), conditions)
+    };
+    let ((written, own), (shown, all)) = (fields(written), fields(shown));
+    let set = written.as_object().into_iter().flatten().any(|(key, value)| shown.get(key) != Some(value));
+    let cleared = CLEARED.iter().any(|key| written.get(key).is_none() && shown.get(key).is_some());
+    let verdict = |c: &PodCondition| (c.status.clone(), c.reason.clone(), c.message.clone());
+    let same = |c: &PodCondition| all.iter().any(|o| o.type_ == c.type_ && verdict(o) == verdict(c));
+    set || cleared || !own.iter().all(same)
+}
+
 /// Returns the change as a strategic merge patch, which keeps conditions of other owners.
 fn patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
     // Serializing our own typed status can't fail.
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(map) = body.as_object_mut() {
-        for key in ["reason", "message", "podIP", "startTime"] {
+        for key in CLEARED {
             map.entry(key).or_insert(Value::Null);
         }
         let mut conditions: Vec<Value> = status.conditions.iter().flatten().map(condition).collect();
@@ -178,6 +257,26 @@ fn condition(condition: &PodCondition) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn changes_by_other_clients() {
+        let written = json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        for (change, expected) in [
+            (json!({}), false),
+            (json!({"nominatedNodeName": "n2"}), false),
+            (json!({"phase": "Pending"}), true),
+            (json!({"reason": "NodeLost"}), true),
+            (json!({"conditions": [{"type": "Ready", "status": "False"}]}), true),
+            (json!({"conditions": []}), true),
+            (json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "example.com/x", "status": "False"}]}), false),
+        ] {
+            let mut shown = written.clone();
+            shown.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            let status = |value: &Value| serde_json::from_value::<PodStatus>(value.clone()).unwrap();
+            assert_eq!(is_changed(&status(&written), &status(&shown)), expected, "{change}");
+        }
+    }
 
     #[test]
     fn names_that_were_used_again() {
