@@ -47,11 +47,11 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
     }
 }
 
-/// How long a runtime that does not answer counts as up. A restart of containerd takes a moment, but all endpoints of a
+/// Time for which a runtime that does not answer counts as up. A restart of containerd takes a moment, but all endpoints of a
 /// node that is not ready are withdrawn.
 const RUNTIME_GRACE: Duration = Duration::from_secs(30);
 
-/// What the runtime answered last.
+/// Last answer of the runtime.
 #[derive(Default)]
 struct LastAnswer(Option<(Instant, RuntimeStatus, Vec<Image>)>);
 

@@ -1,7 +1,7 @@
 //! The status writer: writes only the newest status, one write at a time, and retries until it is written.
 //!
 //! The kubelet owns a pod's status. When the API server shows another one than the writer wrote last (the node lifecycle
-//! controller marks the pods of a node that was not ready, and never takes that back), the writer writes it again.
+//! controller marks the pods of a node that was not ready, and never reverts that), the writer writes it again.
 
 use crate::context::Node;
 use crate::pod::spec;
@@ -24,7 +24,7 @@ pub(crate) struct Teller {
     written: watch::Receiver<u64>,
 }
 
-/// What the writer works from.
+/// Input of the writer.
 #[derive(Clone, Default)]
 struct Wanted {
     /// Counts the statuses queued so far.
@@ -135,7 +135,7 @@ impl Writer {
         }
     }
 
-    /// Writes the newest status, and retries until it is written; returns its number, or None if the pod is gone.
+    /// Writes the newest status, and retries until it is written; returns its number, or None if the pod was deleted.
     async fn write_newest(&mut self, wanted: &mut watch::Receiver<Wanted>) -> Option<u64> {
         let shutdown = self.node.tasks.shutdown().clone();
         let mut wait = Duration::from_millis(100);
